@@ -1,0 +1,329 @@
+"""What the user can set, where it comes from, and when it is wrong.
+
+Every setting exists as a flag of SGLang's command line, as a keyword of ``sglang.Engine(...)`` and
+as an environment variable; :data:`OPTIONS` is the one table of them. Flags and keywords win over
+variables. This module is the only reader of ``SGLANG_SPECV2*``.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from sglang_specv2.errors import ConfigError
+
+SWITCH = "SGLANG_SPECV2"
+"""``SGLANG_SPECV2=0`` leaves SGLang untouched."""
+
+DYNAMICS = ("threshold", "always", "never")
+DRAFT_SYNCS = ("auto", "kv", "extend", "off")
+
+DEFAULT_SWITCH_MIN_DWELL = 8
+SGLANG_MAX_RUNNING_REQUESTS = 48
+"""What SGLang sets ``max_running_requests`` to under speculation when the user leaves it open."""
+
+
+def _positive_integer(value: Any) -> int:
+    expected = "a whole number, at least 1"
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(expected)
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError(expected) from None
+    if number < 1:
+        raise ValueError(expected)
+    return number
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return str(value)
+
+    return parse
+
+
+def _schedule(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"every:[1-9]\d*|random:\d+", value):
+        raise ValueError("every:STEPS or random:SEED")
+    return value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting: the field of :class:`SpecV2Config` it fills, and its names outside.
+
+    ``parse`` takes what the user gave (a string, or any object from a keyword) and returns the
+    field's value, or raises ValueError with the words for what it expected. An option without a
+    flag exists only as a variable.
+    """
+
+    field: str
+    variable: str
+    parse: Callable[[Any], Any]
+    flag: str | None = None
+    metavar: str | None = None
+    help: str = ""
+
+    @property
+    def keyword(self) -> str:
+        """The name in ``sglang.Engine(...)`` and in parsed arguments."""
+        return (self.flag or self.field).removeprefix("--").replace("-", "_")
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        field="disable_batch_threshold",
+        flag="--speculative-disable-batch-threshold",
+        variable="SGLANG_SPECV2_DISABLE_BATCH_THRESHOLD",
+        parse=_positive_integer,
+        metavar="N",
+        help="Stop speculating while more than N requests are being decoded.",
+    ),
+    Option(
+        field="enable_batch_threshold",
+        flag="--speculative-enable-batch-threshold",
+        variable="SGLANG_SPECV2_ENABLE_BATCH_THRESHOLD",
+        parse=_positive_integer,
+        metavar="M",
+        help="Speculate again once at most M requests are being decoded "
+        "(default: N less an eighth, at least one less).",
+    ),
+    Option(
+        field="switch_min_dwell",
+        flag="--speculative-switch-min-dwell",
+        variable="SGLANG_SPECV2_SWITCH_MIN_DWELL",
+        parse=_positive_integer,
+        metavar="STEPS",
+        help="Decode steps from one switch of speculation to the next, at least "
+        f"(default: {DEFAULT_SWITCH_MIN_DWELL}).",
+    ),
+    Option(
+        field="dynamic",
+        flag="--speculative-dynamic",
+        variable="SGLANG_SPECV2_DYNAMIC",
+        parse=_one_of(DYNAMICS),
+        metavar="{" + ",".join(DYNAMICS) + "}",
+        help="When to speculate: by the batch thresholds, always, or never "
+        "(default: threshold where a threshold is given, else always).",
+    ),
+    Option(
+        field="draft_sync",
+        flag="--speculative-draft-sync",
+        variable="SGLANG_SPECV2_DRAFT_SYNC",
+        parse=_one_of(DRAFT_SYNCS),
+        metavar="{" + ",".join(DRAFT_SYNCS) + "}",
+        help="How the draft's KV cache follows while not speculating: kv writes K and V only, "
+        "extend runs the whole draft for one token, off leaves holes, auto takes the cheapest "
+        "that is right for the draft (default: auto).",
+    ),
+    Option(
+        field="test_schedule",
+        variable="SGLANG_SPECV2_TEST_SCHEDULE",
+        parse=_schedule,
+    ),
+)
+
+_THRESHOLDS = ("disable_batch_threshold", "enable_batch_threshold")
+_FLAG_NAMES = {option.field: option.flag or option.variable for option in OPTIONS}
+
+
+class Setting(NamedTuple):
+    """A parsed value, and the name under which the user gave it."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class SpecV2Config:
+    """How this server speculates. Impossible values and combinations raise :class:`ConfigError`.
+
+    Attributes:
+        dynamic: ``threshold``, ``always`` or ``never``.
+        disable_batch_threshold: N, in requests; speculation stops above it. ``threshold`` needs
+            it, nothing else takes it.
+        enable_batch_threshold: M, in requests; speculation resumes at or under it. Left out, it
+            becomes N − max(1, N // 8), but at least 1: no batch being decoded is smaller.
+        switch_min_dwell: decode steps from one switch to the next, at least; for ``threshold``.
+        draft_sync: how the draft's KV cache is kept while not speculating.
+        test_schedule: ``every:STEPS`` or ``random:SEED`` forces switches in place of ``dynamic``.
+    """
+
+    dynamic: str = "always"
+    disable_batch_threshold: int | None = None
+    enable_batch_threshold: int | None = None
+    switch_min_dwell: int = DEFAULT_SWITCH_MIN_DWELL
+    draft_sync: str = "auto"
+    test_schedule: str | None = None
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name: value for name, value in values.items() if value is not None}
+        for name, setting in settings(given, {}).items():
+            object.__setattr__(self, name, setting.value)
+        _check_together(given, _FLAG_NAMES)
+        if self.disable_batch_threshold is not None and self.enable_batch_threshold is None:
+            n = self.disable_batch_threshold
+            object.__setattr__(self, "enable_batch_threshold", max(1, n - max(1, n // 8)))
+
+    @classmethod
+    def from_server_args(
+        cls, server_args: Any, environ: Mapping[str, str] | None = None
+    ) -> "SpecV2Config":
+        """Merges the options attached to SGLang's ``ServerArgs`` (they win) with the environment.
+
+        Raises:
+            ConfigError: a value or a combination is impossible; names the flag or variable.
+        """
+        return resolve(given_options(server_args), environ)
+
+
+def given_options(server_args: Any) -> dict[str, Any]:
+    """The options given to this ``ServerArgs`` as flags or keywords, by field name."""
+    return dict(getattr(server_args, "specv2_options", None) or {})
+
+
+def plugin_enabled(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether SGLang may be patched at all: false under ``SGLANG_SPECV2=0``.
+
+    Raises:
+        ConfigError: the variable is neither 0 nor 1.
+    """
+    value = (os.environ if environ is None else environ).get(SWITCH, "").strip() or "1"
+    if value not in ("0", "1"):
+        raise ConfigError(f"{SWITCH}: expected 0 (off) or 1 (on, the default), got {value!r}")
+    return value == "1"
+
+
+def settings(
+    options: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> dict[str, Setting]:
+    """Everything the user set, parsed, by field name; what was left alone is absent.
+
+    Args:
+        options: values given as flags or keywords, by field name; None counts as not given.
+        environ: the environment to read, the process's own by default; an empty variable counts
+            as not given.
+
+    Raises:
+        ConfigError: a value does not parse, or an option is unknown.
+    """
+    environ = os.environ if environ is None else environ
+    unknown = sorted(set(options) - _FLAG_NAMES.keys())
+    if unknown:
+        raise ConfigError(
+            f"unknown option {', '.join(unknown)}: expected one of {', '.join(_FLAG_NAMES)}"
+        )
+    found = {}
+    for option in OPTIONS:
+        value, source = options.get(option.field), _FLAG_NAMES[option.field]
+        if value is None:
+            value, source = environ.get(option.variable, "").strip() or None, option.variable
+        if value is None:
+            continue
+        try:
+            found[option.field] = Setting(option.parse(value), source)
+        except ValueError as error:
+            raise ConfigError(f"{source}: expected {error}, got {value!r}") from None
+    return found
+
+
+def resolve(options: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> SpecV2Config:
+    """Builds the configuration from flags over the environment.
+
+    A threshold given without ``dynamic`` means ``threshold``. A flag also overrules what a
+    variable implies: ``--speculative-dynamic always`` drops thresholds that come from the
+    environment, and a threshold flag drops ``SGLANG_SPECV2_DYNAMIC``.
+
+    Raises:
+        ConfigError: see :func:`settings` and :class:`SpecV2Config`.
+    """
+    found = settings(options, environ)
+    flags = {name for name, value in options.items() if value is not None}
+    if "dynamic" in found and found["dynamic"].value != "threshold":
+        if "dynamic" in flags:
+            for name in set(_THRESHOLDS) - flags:
+                found.pop(name, None)
+        elif flags.intersection(_THRESHOLDS):
+            del found["dynamic"]
+    values = {name: setting.value for name, setting in found.items()}
+    if any(name in values for name in _THRESHOLDS):
+        values.setdefault("dynamic", "threshold")
+    sources = _FLAG_NAMES | {name: setting.source for name, setting in found.items()}
+    _check_together(values, sources)
+    config = SpecV2Config(**values)
+    if "switch_min_dwell" in flags and config.dynamic != "threshold":
+        raise ConfigError(
+            f"{sources['switch_min_dwell']} has no effect with dynamic {config.dynamic}: give "
+            f"{sources['disable_batch_threshold']} too, or leave it out"
+        )
+    return config
+
+
+def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    dynamic = values.get("dynamic", "always")
+    disable, enable = (values.get(name) for name in _THRESHOLDS)
+    if dynamic == "threshold" and disable is None:
+        asked_by = sources["enable_batch_threshold" if enable is not None else "dynamic"]
+        raise ConfigError(
+            f"{asked_by} needs {_FLAG_NAMES['disable_batch_threshold']} N: the batch size above "
+            "which speculation stops"
+        )
+    if dynamic != "threshold":
+        for name in _THRESHOLDS:
+            if name in values:
+                raise ConfigError(
+                    f"{sources[name]} {values[name]} contradicts {sources['dynamic']} {dynamic}: "
+                    "expected threshold; leave one of them out"
+                )
+    if disable is not None and enable is not None and enable > disable:
+        raise ConfigError(
+            f"{sources['enable_batch_threshold']}: expected at most {disable}, the value of "
+            f"{sources['disable_batch_threshold']}, got {enable}; speculation has to resume at or "
+            "under the batch size where it stops"
+        )
+
+
+def validate_against_server(
+    config: SpecV2Config, *, max_running_requests: int, capture_sizes: Iterable[int]
+) -> list[str]:
+    """Checks the threshold against what the running server can do.
+
+    Args:
+        config: the settings in force.
+        max_running_requests: the largest batch the scheduler forms, in requests.
+        capture_sizes: batch sizes with a captured speculative graph; empty where capture is off.
+
+    Returns:
+        Warnings, in words: the threshold can never be crossed.
+
+    Raises:
+        ConfigError: batches between the largest capture size and N would be speculated on
+            without a graph.
+    """
+    n = config.disable_batch_threshold
+    if n is None:
+        return []
+    flag = _FLAG_NAMES["disable_batch_threshold"]
+    largest = max(capture_sizes, default=0)
+    if largest and largest < min(n, max_running_requests):
+        raise ConfigError(
+            f"{flag}: expected at most {largest}, the largest batch size with a captured "
+            f"speculative graph, got {n}; lower it, or raise --cuda-graph-max-bs-decode to {n}"
+        )
+    if n < max_running_requests:
+        return []
+    warning = (
+        f"{flag} {n} is never crossed: this server runs at most {max_running_requests} requests "
+        "at once, so speculation stays on"
+    )
+    if max_running_requests == SGLANG_MAX_RUNNING_REQUESTS:
+        warning += (
+            f" (SGLang sets {SGLANG_MAX_RUNNING_REQUESTS} under speculation when "
+            "--max-running-requests is not given)"
+        )
+    return [f"{warning}; give --max-running-requests a value above {n}, or lower the threshold"]

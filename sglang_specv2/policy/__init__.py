@@ -1,0 +1,51 @@
+"""When to speculate: policies that decide a decode step from its batch size.
+
+Imports neither torch nor sglang.
+"""
+
+from __future__ import annotations
+
+from sglang_specv2.config import SpecV2Config
+from sglang_specv2.errors import ConfigError
+from sglang_specv2.policy.base import Decision, Mode, Policy
+from sglang_specv2.policy.fixed import AlwaysPolicy, NeverPolicy
+from sglang_specv2.policy.schedule import SchedulePolicy
+from sglang_specv2.policy.threshold import ThresholdPolicy
+
+__all__ = [
+    "AlwaysPolicy",
+    "Decision",
+    "Mode",
+    "NeverPolicy",
+    "Policy",
+    "SchedulePolicy",
+    "ThresholdPolicy",
+    "build",
+]
+
+
+def build(config: SpecV2Config) -> Policy:
+    """Build the policy that ``config`` asks for; a test schedule replaces any other.
+
+    Raises:
+        ConfigError: the policy's values are missing or impossible, or ``dynamic`` is unknown.
+    """
+    if config.test_schedule is not None:
+        return SchedulePolicy(config.test_schedule)
+    if config.dynamic == "always":
+        return AlwaysPolicy()
+    if config.dynamic == "never":
+        return NeverPolicy()
+    if config.dynamic != "threshold":
+        raise ConfigError(
+            f"dynamic: expected threshold, always or never, got {config.dynamic!r}; take one"
+        )
+    if config.disable_batch_threshold is None or config.enable_batch_threshold is None:
+        raise ConfigError(
+            "dynamic threshold: expected a disable and an enable batch threshold, got "
+            f"{config.disable_batch_threshold} and {config.enable_batch_threshold}; "
+            "give --speculative-disable-batch-threshold N, from which the other follows"
+        )
+    return ThresholdPolicy(
+        config.disable_batch_threshold, config.enable_batch_threshold, config.switch_min_dwell
+    )
