@@ -1,0 +1,156 @@
+"""Full draft forward of one token: how any draft is kept in step, and how a proposal is made on resuming.
+
+The draft worker's own extend runs at ``num_draft_tokens`` rows per request. Here the same code runs
+at one row, with its own attention backend and, where SGLang captures the extend, its own graphs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.speculative.eagle_info import EagleDraftInput
+
+from sglang_specv2.draft_sync.base import DraftSync
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def preserved(batch: Any) -> Iterator[None]:
+    """Put every field of a ScheduleBatch back afterwards, also when the body raises."""
+    saved = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(batch, name, value)
+
+
+@dataclass(frozen=True)
+class _ExtendState:
+    """The parts of SGLang's draft worker that depend on the rows per request."""
+
+    draft_extend_attn_backend: Any
+    runner_attn_backend: Any
+    graph_runner: Any
+
+    @classmethod
+    def of(cls, draft_worker: Any) -> _ExtendState:
+        return cls(
+            draft_worker.draft_extend_attn_backend,
+            draft_worker.draft_runner.attn_backend,
+            draft_worker.cuda_graph_runner_for_draft_extend,
+        )
+
+    def apply(self, draft_worker: Any) -> None:
+        draft_worker.draft_extend_attn_backend = self.draft_extend_attn_backend
+        draft_worker.draft_runner.attn_backend = self.runner_attn_backend
+        draft_worker.cuda_graph_runner_for_draft_extend = self.graph_runner
+
+
+class OneTokenExtend:
+    """The draft's full forward of one token per request.
+
+    Args:
+        worker: the EAGLE worker; its draft worker lends model, pools and code.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._draft_worker = worker.draft_worker
+        start = time.perf_counter()
+        with worker._override_worker_state(0, 1):
+            self._draft_worker.init_attention_backend()
+            self._draft_worker._capture_cuda_graphs()
+            self._state = _ExtendState.of(self._draft_worker)
+        self.captured = self._state.graph_runner is not None
+        logger.info(
+            "One-token draft extend ready in %.2f s (%s).",
+            time.perf_counter() - start,
+            "captured" if self.captured else "eager",
+        )
+
+    @property
+    def attn_backend(self) -> Any:
+        return self._state.runner_attn_backend
+
+    def run(
+        self,
+        batch: Any,
+        *,
+        hidden_states: torch.Tensor,  # [bs, width of the target's states that the draft reads]
+        next_token_ids: torch.Tensor,  # [bs], int64: the token after each processed position
+        out_cache_loc: torch.Tensor,  # [bs], int64: where each K and V goes
+        seq_lens: torch.Tensor,  # [bs]: length before the processed position
+        seq_lens_cpu: torch.Tensor | None,
+    ) -> EagleDraftInput:
+        """Write K and V of one position per request and return the proposals that follow from it."""
+        result = GenerationBatchResult(
+            logits_output=LogitsProcessorOutput(next_token_logits=None, hidden_states=hidden_states),
+            accept_lens=torch.ones_like(next_token_ids, dtype=torch.int32),
+            next_token_ids=next_token_ids,
+            next_draft_input=EagleDraftInput(),
+        )
+        with preserved(batch), self._one_token():
+            batch.seq_lens = seq_lens
+            batch.seq_lens_cpu = seq_lens_cpu
+            batch.seq_lens_sum = None if seq_lens_cpu is None else int(seq_lens_cpu.sum())
+            batch.out_cache_loc = out_cache_loc
+            self._draft_worker._draft_extend_for_decode(batch, result)
+        return result.next_draft_input
+
+    @contextmanager
+    def _one_token(self) -> Iterator[None]:
+        worker = self._draft_worker
+        speculative, width = _ExtendState.of(worker), worker.speculative_num_draft_tokens
+        self._state.apply(worker)
+        worker.speculative_num_draft_tokens = 1
+        try:
+            yield
+        finally:
+            speculative.apply(worker)
+            worker.speculative_num_draft_tokens = width
+
+
+class ExtendSync(DraftSync):
+    """Run the whole draft for one token in every plain step: right for every draft, and never pending."""
+
+    mode = "extend"
+
+    def __init__(self, extend: OneTokenExtend) -> None:
+        self._extend = extend
+
+    def after_plain_step(
+        self,
+        batch: Any,
+        out_cache_loc: torch.Tensor,
+        hidden_states: torch.Tensor,
+        next_token_ids: torch.Tensor,
+        next_draft_input: Any,
+    ) -> bool:
+        proposal = self._extend.run(
+            batch,
+            hidden_states=hidden_states,
+            next_token_ids=next_token_ids,
+            out_cache_loc=out_cache_loc,
+            seq_lens=batch.seq_lens,
+            seq_lens_cpu=batch.seq_lens_cpu,
+        )
+        copy_proposal(proposal, next_draft_input)
+        return True
+
+
+def copy_proposal(source: Any, target: Any) -> None:
+    """Copy the fields that make up a proposal from one EagleDraftInput to another."""
+    target.topk_p = source.topk_p
+    target.topk_index = source.topk_index
+    target.hidden_states = source.hidden_states
+    target.draft_probs = source.draft_probs
+    target.dsa_topk_indices = source.dsa_topk_indices

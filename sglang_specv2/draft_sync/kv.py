@@ -1,0 +1,158 @@
+"""KV-only sync: each plain step first writes the draft's K and V that the previous plain step left.
+
+Invariant. *A pending entry is written by the next step that is launched, whatever that step is,
+before anything else in it.* A plain graph large enough writes it on a side branch of its own
+capture; any other step is preceded by a flush. So at most the rows of the last plain step are ever
+pending, and by position in that step's batch, not by request: it does not matter whether a request
+finished, was aborted or retracted, or gave its prefix to the radix cache in between. The slot of
+such a row was the request's when the entry was staged; if it has been handed to another request
+since, that request's own step, launched later on the same stream, writes over it before reading it.
+Each entry is written exactly once, since a second write could come after that.
+
+What resuming needs, the target's hidden state by request, is kept by request slot beside SGLang's
+FutureMap, whose own fields carry which rows are pending (:mod:`sglang_specv2.draft_sync.proposals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from sglang_specv2.draft_sync.base import DraftSync
+from sglang_specv2.draft_sync.extend import OneTokenExtend
+from sglang_specv2.draft_sync.kv_projection import PROJECTIONS, KVProjection
+from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
+
+PROPOSAL_FIELDS = ("topk_p", "topk_index", "hidden_states", "draft_probs")
+
+
+class KVSync(DraftSync):
+    """Writes K and V only; attention, MLP and head of the draft wait until speculation resumes.
+
+    Args:
+        draft_runner: the draft's model runner; its model, KV pool and device are used.
+        hidden_size: width of the target's hidden states that the draft reads.
+        slots: request slots, slot 0 being padding; also the largest batch.
+        extend: the one-token draft forward, for resuming.
+        proposals: what a plain step relays.
+    """
+
+    mode = "kv"
+
+    def __init__(
+        self,
+        draft_runner: Any,
+        hidden_size: int,
+        slots: int,
+        extend: OneTokenExtend,
+        proposals: EmptyProposals,
+    ) -> None:
+        self._draft_runner = draft_runner
+        self._projection: KVProjection = PROJECTIONS[type(draft_runner.model).__name__](
+            draft_runner.model
+        )
+        self._extend = extend
+        self._proposals = proposals
+        device, dtype = draft_runner.device, draft_runner.model_config.dtype
+        self._hidden = torch.zeros((slots, hidden_size), dtype=dtype, device=device)
+
+        def zeros() -> torch.Tensor:
+            return torch.zeros((slots,), dtype=torch.int64, device=device)
+
+        # By position in the batch of the last plain step. A slot of 0, SGLang's padding slot, is
+        # nothing to write.
+        self._slot, self._position, self._token, self._request = zeros(), zeros(), zeros(), zeros()
+        self._pending = 0
+        self._resume = False
+        self._side_stream = (
+            torch.cuda.Stream(device=device) if torch.device(device).type == "cuda" else None
+        )
+
+    @contextmanager
+    def branch(self, rows: int) -> Iterator[None]:
+        if self._side_stream is None or not torch.cuda.is_current_stream_capturing():
+            self._write(rows)
+            yield
+            return
+        # The embedding may be a collective, whose order among the ranks the main stream keeps.
+        embeds = self._projection.embed(self._token[:rows])
+        main = torch.cuda.current_stream()
+        self._side_stream.wait_stream(main)
+        with torch.cuda.stream(self._side_stream):
+            self._write(rows, embeds)
+        yield
+        main.wait_stream(self._side_stream)
+
+    def stage(
+        self,
+        hidden_states: torch.Tensor,
+        req_pool_indices: torch.Tensor,
+        out_cache_loc: torch.Tensor,
+        positions: torch.Tensor,
+    ) -> None:
+        rows = req_pool_indices.shape[0]
+        self._hidden[req_pool_indices] = hidden_states
+        self._slot.zero_()
+        self._slot[:rows].copy_(out_cache_loc)
+        self._position[:rows].copy_(positions)
+        self._request[:rows].copy_(req_pool_indices)
+
+    def reset(self) -> None:
+        self._slot.zero_()
+        self._pending = 0
+
+    def before_step(self, rows: int | None) -> None:
+        if self._pending and (rows is None or rows < self._pending):
+            self._write(self._pending)
+            self._slot.zero_()
+        self._pending = 0
+
+    def after_plain_step(
+        self,
+        batch: Any,
+        out_cache_loc: torch.Tensor,
+        hidden_states: torch.Tensor,
+        next_token_ids: torch.Tensor,
+        next_draft_input: Any,
+    ) -> bool:
+        rows = next_token_ids.shape[0]
+        self._token[:rows].copy_(next_token_ids)
+        self._pending = rows
+        self._resume = True
+        self._proposals.fill(next_draft_input, rows)
+        return False
+
+    def before_speculative_step(self, batch: Any) -> bool:
+        if not self._resume:
+            return False
+        self._resume = False
+        draft_input = batch.spec_info
+        pending = pending_rows(draft_input)
+        requests = batch.req_pool_indices
+        last = batch.seq_lens - 1
+        slot = batch.req_to_token_pool.req_to_token[requests, last].to(torch.int64)
+        proposal = self._extend.run(
+            batch,
+            hidden_states=self._hidden[requests],
+            next_token_ids=draft_input.bonus_tokens.to(torch.int64),
+            out_cache_loc=torch.where(pending, slot, 0),
+            seq_lens=last,
+            seq_lens_cpu=None if batch.seq_lens_cpu is None else batch.seq_lens_cpu - 1,
+        )
+        for name in PROPOSAL_FIELDS:
+            fresh, kept = getattr(proposal, name), getattr(draft_input, name)
+            if fresh is not None and kept is not None:
+                setattr(draft_input, name, torch.where(pending[:, None], fresh, kept.to(fresh.dtype)))
+        return True
+
+    def _write(self, rows: int, embeds: torch.Tensor | None = None) -> None:
+        """Compute and store K and V of the first ``rows`` rows of the last plain step."""
+        if embeds is None:
+            embeds = self._projection.embed(self._token[:rows])
+        k, v = self._projection(embeds, self._hidden[self._request[:rows]], self._position[:rows])
+        layer = self._projection.attention.attn
+        scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
+        self._draft_runner.token_to_kv_pool.set_kv_buffer(layer, self._slot[:rows], k, v, *scales)

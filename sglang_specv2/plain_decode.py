@@ -1,0 +1,145 @@
+"""The plain decode family: the target's own DECODE graphs, captured beside the speculative ones.
+
+With speculation, SGLang captures the target for TARGET_VERIFY only, so "off" would be a verify of
+one token. Here the same target is captured a second time at one token per request, with an
+attention backend instance of its own (the verify graphs keep theirs), and every step can choose.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sglang.srt.model_executor.cuda_graph_config import (
+    Backend,
+    Phase,
+    check_cuda_graph_backend,
+)
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.utils.common import get_available_gpu_memory
+
+from cuda_graphs import CaptureSizes
+from sglang_specv2.draft_sync.base import DraftSync
+from sglang_specv2.errors import CaptureError
+
+logger = logging.getLogger(__name__)
+
+
+class PlainDecodeGraphRunner(DecodeCudaGraphRunner):
+    """SGLang's decode runner at one token per request, with the draft sync captured around it.
+
+    The hidden states of every row are captured (FULL), because the draft reads them later.
+    """
+
+    def __init__(self, model_runner: Any, attn_backend: Any, draft_sync: DraftSync) -> None:
+        self._draft_sync = draft_sync
+        super().__init__(model_runner, attn_backend=attn_backend)
+
+    def capture_prepare(self, size: int, *args: Any, **kwargs: Any) -> Any:
+        self.capture_hidden_mode = CaptureHiddenMode.FULL
+        return super().capture_prepare(size, *args, **kwargs)
+
+    def capture_one_shape(self, size: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().capture_one_shape(
+            size, self._with_draft_sync(size, forward), *args, **kwargs
+        )
+
+    def _with_draft_sync(self, size: int, forward: Any) -> Any:
+        @functools.wraps(forward)
+        def forward_with_sync(
+            input_ids: Any, positions: Any, forward_batch: Any, **kwargs: Any
+        ) -> Any:
+            with self._draft_sync.branch(size):
+                output = forward(input_ids, positions, forward_batch, **kwargs)
+            self._draft_sync.stage(
+                output.hidden_states,
+                forward_batch.req_pool_indices,
+                forward_batch.out_cache_loc,
+                positions,
+            )
+            return output
+
+        return forward_with_sync
+
+
+class PlainDecodeRuntime:
+    """What the target forward needs to run plain: graphs, attention backend, and how to swap them in.
+
+    Attributes:
+        sizes: captured batch sizes; empty when CUDA graphs are disabled or the device has none.
+        capture_s: seconds the capture took.
+        memory_gb: GPU memory the capture took, in GB as SGLang reports it.
+    """
+
+    def __init__(self, model_runner: Any, draft_sync: DraftSync) -> None:
+        self._model_runner = model_runner
+        self.capture_s = 0.0
+        self.memory_gb = 0.0
+        self._graph_runner: PlainDecodeGraphRunner | None = None
+        self.attn_backend = model_runner.attn_backend
+        if model_runner.device != "cpu" and not check_cuda_graph_backend(
+            Phase.DECODE, Backend.DISABLED
+        ):
+            self._capture(draft_sync)
+        self.sizes = CaptureSizes(self._graph_runner.capture_bs if self._graph_runner else ())
+
+    def _capture(self, draft_sync: DraftSync) -> None:
+        runner = self._model_runner
+        before_gb = get_available_gpu_memory(runner.device, runner.gpu_id)
+        start = time.perf_counter()
+        try:
+            with _target_without_speculation(runner):
+                self.attn_backend = runner._get_attention_backend(init_new_workspace=True)
+                self._graph_runner = PlainDecodeGraphRunner(runner, self.attn_backend, draft_sync)
+        except Exception as error:
+            raise CaptureError(
+                "capturing the plain decode graphs failed: expected room for a second graph family "
+                f"beside the speculative one, got {type(error).__name__}: {error}. Lower "
+                "--mem-fraction-static or --cuda-graph-max-bs-decode, or serve with "
+                "--speculative-dynamic always."
+            ) from error
+        finally:
+            draft_sync.reset()
+        self.capture_s = time.perf_counter() - start
+        self.memory_gb = before_gb - get_available_gpu_memory(runner.device, runner.gpu_id)
+        logger.info(
+            "Captured %d plain decode graphs in %.2f s, %.2f GB.",
+            len(self._graph_runner.capture_bs),
+            self.capture_s,
+            self.memory_gb,
+        )
+
+    @contextmanager
+    def swapped_in(self, *, graphs: bool) -> Iterator[None]:
+        """Make the target forward plain for one step; ``graphs=False`` forces the eager forward."""
+        runner = self._model_runner
+        verify_runner, verify_backend = runner.decode_cuda_graph_runner, runner.attn_backend
+        runner.decode_cuda_graph_runner = self._graph_runner if graphs else None
+        runner.attn_backend = self.attn_backend
+        try:
+            yield
+        finally:
+            runner.decode_cuda_graph_runner = verify_runner
+            runner.attn_backend = verify_backend
+
+
+@contextmanager
+def _target_without_speculation(model_runner: Any) -> Iterator[None]:
+    """Let SGLang's runner classes see a target that does not speculate, while they are built.
+
+    They read the mode and the rows per request off the model runner, so this is where DECODE at
+    width one comes from. Everything is put back, also when the capture raises.
+    """
+    algorithm, workspace = model_runner.spec_algorithm, model_runner.init_new_workspace
+    model_runner.spec_algorithm = SpeculativeAlgorithm.NONE
+    try:
+        yield
+    finally:
+        model_runner.spec_algorithm = algorithm
+        model_runner.init_new_workspace = workspace

@@ -1,0 +1,203 @@
+"""The worker SGLang runs in place of EAGLEWorkerV2.
+
+It is EAGLEWorkerV2 while speculating. Before every decode step the policy names a mode from the
+number of live requests, the selector names the graph family for it, and that family runs the step.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sglang.srt.layers.moe.utils import (
+    speculative_moe_a2a_backend_context,
+    speculative_moe_backend_context,
+)
+from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+
+from cuda_graphs import CaptureSizes, Selector
+from sglang_specv2 import compat
+from sglang_specv2.config import SpecV2Config, validate_against_server
+from sglang_specv2.counters import StepCounters
+from sglang_specv2.draft_sync.base import DraftSync
+from sglang_specv2.draft_sync.build import build_draft_sync
+from sglang_specv2.plain_decode import PlainDecodeRuntime
+from sglang_specv2.plain_step import PlainStep, PlainStepResult
+from sglang_specv2.policy import Mode, build
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[..., Any]
+
+
+class StepFamily:
+    """A graph family whose graphs SGLang holds: ``run`` is a whole decode step of the worker.
+
+    Satisfies :class:`cuda_graphs.Family`.
+    """
+
+    def __init__(self, name: str, sizes: CaptureSizes, step: Step) -> None:
+        self.name = name
+        self.sizes = sizes
+        self._step = step
+
+    def run(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
+        return self._step(self.sizes.pad(batch_size), *args, **kwargs)
+
+
+class SpecV2Worker(EAGLEWorkerV2):
+    """EAGLEWorkerV2 whose decode steps can each be plain.
+
+    Raises:
+        CompatibilityError: this SGLang lacks something the worker relies on.
+        ConfigError, UnsupportedError: what was asked for cannot be served.
+    """
+
+    def __init__(self, server_args: Any, *args: Any, **kwargs: Any) -> None:
+        compat.require()
+        self.config = SpecV2Config.from_server_args(server_args)
+        self.policy = build(self.config)
+        self.draft_sync: DraftSync | None = None
+        self.selector: Selector | None = None
+        self.counters = StepCounters()
+        self._mode = Mode.SPECULATIVE
+        self._batch_size = 0
+        self._last_switch_log = float("-inf")
+        self._draft_reads_last = True
+        super().__init__(server_args, *args, **kwargs)
+
+    def init_cuda_graphs(self) -> None:
+        super().init_cuda_graphs()
+        target, draft = self.target_worker.model_runner, self.draft_worker
+        speculative_sizes = CaptureSizes(
+            target.decode_cuda_graph_runner.capture_bs if target.decode_cuda_graph_runner else ()
+        )
+        for warning in validate_against_server(
+            self.config,
+            max_running_requests=target.max_running_requests,
+            capture_sizes=tuple(speculative_sizes),
+        ):
+            logger.warning(warning)
+        if self.policy.name == "always":
+            return
+        with (
+            draft.draft_tp_context(draft.draft_runner.tp_group),
+            speculative_moe_backend_context(),
+            speculative_moe_a2a_backend_context(),
+        ):
+            self.draft_sync, choice = build_draft_sync(self, self.config.draft_sync)
+        logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
+        self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync)
+        self._additional_graph_memory_usage["plain_decode"] = self.plain_runtime.memory_gb
+        self._additional_graph_time_usage["plain_decode"] = self.plain_runtime.capture_s
+        self._plain = PlainStep(
+            self.target_worker,
+            self.plain_runtime,
+            self.draft_sync,
+            num_draft_tokens=self.speculative_num_draft_tokens,
+            max_rows=self.req_to_token_pool.req_to_token.shape[0],
+        )
+        self.selector = self._build_selector(speculative_sizes)
+        logger.info("sglang-specv2 serves with policy %s: %s.", self.policy.name, self.config)
+
+    def _build_selector(self, speculative_sizes: CaptureSizes) -> Selector:
+        """Both families by mode. SGLang's speculative runners fall back to eager by themselves."""
+        selector = Selector()
+        nothing = CaptureSizes(())
+        selector.register(
+            Mode.SPECULATIVE,
+            StepFamily("speculative", speculative_sizes, self._speculative_step),
+            eager=StepFamily("speculative_eager", nothing, self._speculative_step),
+        )
+        selector.register(
+            Mode.PLAIN,
+            StepFamily("plain", self.plain_runtime.sizes, self._plain_step),
+            eager=StepFamily("plain_eager", nothing, self._plain_step),
+        )
+        return selector
+
+    @property
+    def war_fastpath_runner(self) -> Any:
+        if self._draft_reads_last:
+            return super().war_fastpath_runner
+        return self.target_worker.model_runner
+
+    @property
+    def spec_v2_attn_backends(self) -> tuple[Any, ...]:
+        backends = super().spec_v2_attn_backends
+        return backends if self.selector is None else (*backends, self.plain_runtime.attn_backend)
+
+    def forward_batch_generation(
+        self,
+        batch: Any,
+        on_publish: Callable[..., None] | None = None,
+        grammar_barrier: Callable[[], None] | None = None,
+    ) -> Any:
+        """One step of the scheduler: prefill, or a decode step in the mode the policy names."""
+        if self.selector is None or self.draft_sync is None:
+            return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        if (
+            not batch.forward_mode.is_decode()
+            or batch.is_extend_in_batch
+            or batch.spec_info is None
+        ):
+            self.draft_sync.before_step(None)
+            self._draft_reads_last = True
+            return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        rows = batch.req_pool_indices.shape[0]
+        decision = self.policy.decide(rows)
+        selection = self.selector.select(decision.mode, rows)
+        self._batch_size = rows
+        if decision.mode is not self._mode:
+            self._mode = decision.mode
+            self.counters.switches[decision.mode.value] += 1
+            self._log_switch(decision.reason)
+        self.counters.steps[selection.key.family] += 1
+        return selection.run(batch, on_publish, grammar_barrier)
+
+    def specv2_status(self) -> dict[str, Any]:
+        """What the worker is doing and has done, with plain types."""
+        return {
+            "policy": self.policy.name,
+            "mode": self._mode.value,
+            "batch_size": self._batch_size,
+            "draft_sync": None if self.draft_sync is None else self.draft_sync.mode,
+            **self.counters.as_dict(),
+        }
+
+    def specv2_observe(self, accepted_drafts_per_request: list[int]) -> None:
+        """Receives the outcome of each speculative step once it is on the CPU."""
+        self.counters.verified(accepted_drafts_per_request)
+
+    def _log_switch(self, reason: str) -> None:
+        now = time.monotonic()
+        if now - self._last_switch_log >= 1.0:
+            self._last_switch_log = now
+            logger.info("Decode is %s now: %s.", self._mode.value, reason)
+
+    def _speculative_step(
+        self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any
+    ) -> Any:
+        draft = self.draft_worker
+        self.draft_sync.before_step(None)
+        with (
+            draft.draft_tp_context(draft.draft_runner.tp_group),
+            speculative_moe_backend_context(),
+            speculative_moe_a2a_backend_context(),
+        ):
+            self.counters.resumes += self.draft_sync.before_speculative_step(batch)
+        # A draft forward of the resume may have announced that the draft is done reading the
+        # batch's buffers; the speculative step's own draft extend is what counts.
+        draft.draft_runner.war_fastpath_read_done_event = None
+        self._draft_reads_last = True
+        return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+
+    def _plain_step(
+        self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any
+    ) -> PlainStepResult:
+        result = self._plain.run(batch, on_publish, grammar_barrier, padded_rows=padded_rows)
+        self._draft_reads_last = result.drives_draft_last
+        self.counters.plain_tokens += self._batch_size
+        return result
