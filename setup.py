@@ -1,0 +1,45 @@
+"""Packaging.
+
+Installing never changes the torch or the SGLang that is there: neither is required here.
+"""
+
+import runpy
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+VERSIONS = runpy.run_path(str(ROOT / "sglang_specv2" / "version.py"))
+README = ROOT / "README.md"
+
+setup(
+    name="sglang-specv2",
+    version=VERSIONS["__version__"],
+    description="Speculative decoding for SGLang that turns itself off and on at every decode step",
+    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE", "NOTICE"],
+    packages=find_packages(
+        include=["sglang_specv2", "sglang_specv2.*", "cuda_graphs", "cuda_graphs.*"]
+    ),
+    package_data={"sglang_specv2": ["models/**"], "sglang_specv2.cpu": ["site/*.py"]},
+    python_requires=">=3.10,<3.13",
+    install_requires=["nvidia-ml-py"],
+    extras_require={
+        "sglang": [f"sglang=={VERSIONS['SUPPORTED_SGLANG']}"],
+        "test": ["pytest>=8", "hypothesis>=6"],
+        "lint": ["ruff", "mypy"],
+    },
+    entry_points={
+        "console_scripts": ["sglang-specv2 = sglang_specv2.cli.main:main"],
+        "sglang.srt.plugins": ["specv2 = sglang_specv2.plugin:register"],
+        "sglang.srt.platforms": ["specv2 = sglang_specv2.plugin:watch_imports"],
+    },
+    classifiers=[
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
