@@ -1,0 +1,219 @@
+import sys
+from importlib.metadata import PackageNotFoundError
+from types import ModuleType
+
+import pytest
+import stock_sglang
+
+from sglang_specv2 import compat, gpus
+from sglang_specv2.cli import doctor, features, main
+from sglang_specv2.cli.report import Report, State
+from sglang_specv2.config import SpecV2Config
+
+DOCTOR = [sys.executable, "-W", "ignore", "-m", "sglang_specv2.cli.main", "doctor"]
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    return stock_sglang.entry_points(tmp_path_factory.mktemp("plugin"))
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+    target, draft = stock_sglang.model_folders(tmp_path_factory.mktemp("models"))
+    return [
+        *("--model-path", str(target), "--device", "cpu", "--skip-tokenizer-init"),
+        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(draft)),
+        *("--speculative-num-steps", "2", "--speculative-eagle-topk", "1"),
+        *("--speculative-num-draft-tokens", "3"),
+    ]
+
+
+def test_everything_in_order(plugin, flags):
+    done = stock_sglang.run(
+        [*DOCTOR, "--no-gpu", *flags, "--speculative-disable-batch-threshold", "64"],
+        stock_sglang.environment(plugin),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in (
+        "sglang 0.5.17 (supported: 0.5.17)",
+        f"all {len(compat.LEDGER)} as expected",
+        "flags and keywords: in place",
+        "choice of the worker: in place",
+        "dynamic speculation: yes",
+        "speculates up to 64 requests; once above, again from 56 down",
+        "64 is never crossed",
+        "draft sync while not speculating: kv",
+        "Everything is in order.",
+    ):
+        assert words in done.stdout
+
+
+def test_what_is_wrong_is_said_and_exits_1(flags):
+    done = stock_sglang.run(
+        [*DOCTOR, "--no-gpu", *flags, "--pp-size", "2", "--speculative-dynamic", "never"],
+        stock_sglang.environment(SGLANG_PLUGINS="another"),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "--speculative-dynamic: refused at start" in done.stdout
+    assert "--pipeline-parallel-size 2: a mode would" in done.stdout
+    assert done.stdout.count("PROBLEM") == 2
+    assert done.stdout.endswith("2 problems.\n")
+
+
+def test_wrong_flags_are_said(plugin, flags):
+    done = stock_sglang.run(
+        [*DOCTOR, "--no-gpu", *flags, "--speculative-disable-batch-threshold", "abc"],
+        stock_sglang.environment(plugin),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "expected a whole number, at least 1, got 'abc'" in done.stdout
+
+
+def test_explain(capsys):
+    text = "…tensor a (160) must match the size of tensor b (2)…"
+    argv = ["doctor", "--explain", text, "--speculative-num-draft-tokens", "16"]
+    assert main.main(argv) == 0
+    assert "160 = 10 requests × 16 draft tokens" in capsys.readouterr().out
+    assert main.main(["doctor", "--explain", "out of memory"]) == 2
+    assert "expected a shape error" in capsys.readouterr().err
+
+
+def test_report():
+    report = Report()
+    report.add("first", State.OK, "one")
+    report.add("first", State.NOTE, "two\nlines")
+    report.add("second", State.PROBLEM, "three")
+    assert report.problems == 1
+    assert str(report) == (
+        "first\n"
+        "  ok       one\n"
+        "  note     two\n"
+        "           lines\n"
+        "\n"
+        "second\n"
+        "  PROBLEM  three\n"
+        "\n"
+        "1 problem."
+    )
+
+
+def states(report, words):
+    return [state for _, state, text in report.lines if words in text]
+
+
+@pytest.mark.parametrize(("gpu_expected", "state"), [(True, State.PROBLEM), (False, State.NOTE)])
+def test_missing_packages(monkeypatch, gpu_expected, state):
+    def version(name):
+        if name in ("sglang-kernel", "torch"):
+            raise PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(doctor, "version", version)
+    report = Report()
+    doctor._versions(report, gpu_expected)
+    assert states(report, "sglang-kernel is not installed") == [state]
+    assert states(report, "torch is not installed") == [State.PROBLEM]
+
+
+@pytest.mark.parametrize("installed", [None, "0.5.18"])
+def test_another_sglang(monkeypatch, installed):
+    monkeypatch.setattr(compat, "installed_version", lambda: installed)
+    report = Report()
+    doctor._versions(report, False)
+    assert states(report, f"sglang {installed or 'not installed'} ") == [State.PROBLEM]
+
+
+def test_seam_differences(monkeypatch):
+    monkeypatch.setattr(compat, "check", lambda: ["create_worker: not found"])
+    report = Report()
+    doctor._seams(report)
+    assert report.lines == [(report.lines[0][0], State.PROBLEM, "create_worker: not found")]
+
+
+def test_switched_off(monkeypatch):
+    monkeypatch.setenv("SGLANG_SPECV2", "0")
+    report = Report()
+    assert not doctor._patches(report, False)
+    assert states(report, "switched off: SGLANG_SPECV2=0") == [State.PROBLEM]
+
+
+class Nvml(ModuleType):
+    """nvidia-ml-py as far as it is used, for a machine with one GPU."""
+
+    class NVMLError(Exception):
+        pass
+
+    class Memory:
+        total, free = 141 * 2**30, 140 * 2**30
+
+    def __init__(self, count=1, fails=None):
+        super().__init__("pynvml")
+        self.count, self.fails, self.open = count, fails, 0
+
+    def __getattr__(self, name):
+        if name == self.fails:
+            raise_ = self.NVMLError("Driver Not Loaded")
+
+            def fail(*args):
+                raise raise_
+
+            return fail
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+        return {
+            "nvmlInit": lambda: setattr(self, "open", self.open + 1),
+            "nvmlShutdown": lambda: setattr(self, "open", self.open - 1),
+            "nvmlDeviceGetCount": lambda: self.count,
+            "nvmlSystemGetDriverVersion": lambda: "580.1",
+            "nvmlDeviceGetHandleByIndex": lambda i: i,
+            "nvmlDeviceGetMemoryInfo": lambda handle: self.Memory,
+            "nvmlDeviceGetName": lambda handle: b"NVIDIA H200",
+        }[name]
+
+
+def test_gpus(monkeypatch):
+    nvml = Nvml(count=2)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    report = Report()
+    doctor._gpus(report, True)
+    assert [text for _, _, text in report.lines] == [
+        "NVIDIA H200, 140.0 of 141.0 GiB free, driver 580.1"
+    ] * 2
+    assert report.problems == 0
+    assert nvml.open == 0
+
+
+@pytest.mark.parametrize(
+    ("nvml", "why"),
+    [
+        (Nvml(fails="nvmlInit"), "no NVIDIA driver answers"),
+        (Nvml(fails="nvmlDeviceGetCount"), "the NVIDIA driver fails"),
+        (Nvml(count=0), "lists no GPU"),
+        (None, "nvidia-ml-py is not installed"),
+    ],
+)
+def test_no_gpu(monkeypatch, nvml, why):
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with pytest.raises(gpus.NoGpuError, match=why):
+        gpus.find()
+    assert nvml is None or nvml.open == 0
+    report = Report()
+    doctor._gpus(report, True)
+    assert report.problems == 1
+    report = Report()
+    doctor._gpus(report, False)
+    assert report.problems == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (SpecV2Config(), "always speculates"),
+        (SpecV2Config(dynamic="never"), "never speculates"),
+        (SpecV2Config(dynamic="threshold", disable_batch_threshold=16), "up to 16 requests"),
+        (SpecV2Config(test_schedule="every:2"), "every:2"),
+    ],
+)
+def test_policy_in_words(config, words):
+    assert words in features.describe(config)
