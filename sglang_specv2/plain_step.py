@@ -130,7 +130,7 @@ class PlainStep:
         )
         return PlainStepResult(
             logits_output=logits,
-            next_token_ids=next_token_ids.to(torch.int32),
+            next_token_ids=next_token_ids,
             can_run_cuda_graph=output.can_run_graph,
             speculative_num_draft_tokens=1,
             next_draft_input=next_draft_input,

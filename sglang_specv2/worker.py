@@ -62,7 +62,7 @@ class SpecV2Worker(EAGLEWorkerV2):
         self.draft_sync: DraftSync | None = None
         self.selector: Selector | None = None
         self.counters = StepCounters()
-        self._mode = Mode.SPECULATIVE
+        self._mode = Mode.PLAIN if self.policy.name == "never" else Mode.SPECULATIVE
         self._batch_size = 0
         self._last_switch_log = float("-inf")
         self._draft_reads_last = True
@@ -89,6 +89,8 @@ class SpecV2Worker(EAGLEWorkerV2):
         ):
             self.draft_sync, choice = build_draft_sync(self, self.config.draft_sync)
         logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
+        self._draft_prefill = draft._draft_extend_for_prefill
+        draft._draft_extend_for_prefill = self._prefill_draft
         self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync)
         self._additional_graph_memory_usage["plain_decode"] = self.plain_runtime.memory_gb
         self._additional_graph_time_usage["plain_decode"] = self.plain_runtime.capture_s
@@ -176,6 +178,16 @@ class SpecV2Worker(EAGLEWorkerV2):
         if now - self._last_switch_log >= 1.0:
             self._last_switch_log = now
             logger.info("Decode is %s now: %s.", self._mode.value, reason)
+
+    def _prefill_draft(
+        self, batch: Any, hidden_states: Any, next_token_ids: Any, mm_input_embeds: Any = None
+    ) -> Any:
+        """The draft's part of a prefill. While decode is plain, its proposals would go unused."""
+        if self._mode is Mode.PLAIN and mm_input_embeds is None and batch.forward_mode.is_extend():
+            draft_input = self.draft_sync.prefill(batch, hidden_states, next_token_ids)
+            if draft_input is not None:
+                return draft_input
+        return self._draft_prefill(batch, hidden_states, next_token_ids, mm_input_embeds)
 
     def _speculative_step(
         self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any

@@ -70,6 +70,14 @@ class DraftSync(ABC):
             Whether the draft's runner, not the target's, was the last to read the batch's shared buffers.
         """
 
+    def prefill(self, batch: Any, hidden_states: torch.Tensor, next_token_ids: torch.Tensor) -> Any:
+        """The draft's part of a prefill while speculation is off, cheaper than the draft's own.
+
+        Returns:
+            The EagleDraftInput to relay, or None when the draft's own prefill is to run.
+        """
+        return None
+
     def before_speculative_step(self, batch: Any) -> bool:
         """Give every row of ``batch.spec_info`` a proposal. Returns whether a draft forward was needed."""
         return False

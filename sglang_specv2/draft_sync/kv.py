@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from sglang.srt.speculative.eagle_info import EagleDraftInput
+from sglang.srt.speculative.eagle_utils import _eagle_prefill_tail_tokens
 
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.extend import OneTokenExtend
@@ -59,12 +61,11 @@ class KVSync(DraftSync):
         device, dtype = draft_runner.device, draft_runner.model_config.dtype
         self._hidden = torch.zeros((slots, hidden_size), dtype=dtype, device=device)
 
-        def zeros() -> torch.Tensor:
-            return torch.zeros((slots,), dtype=torch.int64, device=device)
-
-        # By position in the batch of the last plain step. A slot of 0, SGLang's padding slot, is
-        # nothing to write.
-        self._slot, self._position, self._token, self._request = zeros(), zeros(), zeros(), zeros()
+        # What the last plain step left, by position in its batch: KV slot, position, request slot.
+        # A KV slot of 0, SGLang's padding slot, is nothing to write.
+        self._staged = torch.zeros((slots, 3), dtype=torch.int64, device=device)
+        self._token = torch.zeros((slots,), dtype=torch.int64, device=device)
+        self._staged_rows = 0
         self._pending = 0
         self._resume = False
         self._side_stream = (
@@ -95,20 +96,26 @@ class KVSync(DraftSync):
     ) -> None:
         rows = req_pool_indices.shape[0]
         self._hidden[req_pool_indices] = hidden_states
-        self._slot.zero_()
-        self._slot[:rows].copy_(out_cache_loc)
-        self._position[:rows].copy_(positions)
-        self._request[:rows].copy_(req_pool_indices)
+        torch.stack((out_cache_loc, positions, req_pool_indices), dim=1, out=self._staged[:rows])
+        self._staged_rows = rows
 
     def reset(self) -> None:
-        self._slot.zero_()
+        self._staged.zero_()
+        self._staged_rows = 0
         self._pending = 0
 
     def before_step(self, rows: int | None) -> None:
         if self._pending and (rows is None or rows < self._pending):
             self._write(self._pending)
-            self._slot.zero_()
+            self._staged_rows = 0
         self._pending = 0
+        if rows is None:
+            return
+        if rows > self._staged_rows:
+            # Rows past those just staged still hold what an earlier, larger batch left there.
+            self._staged[self._staged_rows : rows].zero_()
+        # The replay to come stages its own, padding included.
+        self._staged_rows = rows
 
     def after_plain_step(
         self,
@@ -124,6 +131,35 @@ class KVSync(DraftSync):
         self._resume = True
         self._proposals.fill(next_draft_input, rows)
         return False
+
+    def prefill(
+        self, batch: Any, hidden_states: torch.Tensor, next_token_ids: torch.Tensor
+    ) -> EagleDraftInput:
+        """Write K and V of a prefill; its last row is left without a proposal, like a plain step's.
+
+        Args:
+            batch: SGLang's ScheduleBatch in extend mode.
+            hidden_states: [tokens, width], of every token of the batch.
+            next_token_ids: [bs], sampled after each request's last token.
+        """
+        lengths = torch.tensor(batch.extend_lens, dtype=torch.int64)
+        last = lengths.cumsum(0) - 1
+        # Within a request, token i of the whole batch sits at position i + shift.
+        shift = torch.tensor(batch.prefix_lens, dtype=torch.int64) - (last + 1 - lengths)
+        device = hidden_states.device
+        positions = torch.arange(int(lengths.sum())) + shift.repeat_interleave(lengths)
+        positions, last = positions.to(device, non_blocking=True), last.to(device, non_blocking=True)
+        tokens = batch.input_ids.roll(-1)
+        tokens[last] = _eagle_prefill_tail_tokens(batch, next_token_ids)
+        embeds = self._projection.embed(tokens)
+        self._store(batch.out_cache_loc, *self._projection(embeds, hidden_states, positions))
+        self._hidden[batch.req_pool_indices] = hidden_states[last]
+        self._resume = True
+        draft_input = EagleDraftInput(
+            bonus_tokens=next_token_ids, num_tokens_per_req=1, num_tokens_for_logprob_per_req=1
+        )
+        self._proposals.fill(draft_input, next_token_ids.shape[0])
+        return draft_input
 
     def before_speculative_step(self, batch: Any) -> bool:
         if not self._resume:
@@ -152,7 +188,10 @@ class KVSync(DraftSync):
         """Compute and store K and V of the first ``rows`` rows of the last plain step."""
         if embeds is None:
             embeds = self._projection.embed(self._token[:rows])
-        k, v = self._projection(embeds, self._hidden[self._request[:rows]], self._position[:rows])
+        slots, positions, requests = self._staged[:rows].t().contiguous()
+        self._store(slots, *self._projection(embeds, self._hidden[requests], positions))
+
+    def _store(self, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         layer = self._projection.attention.attn
         scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
-        self._draft_runner.token_to_kv_pool.set_kv_buffer(layer, self._slot[:rows], k, v, *scales)
+        self._draft_runner.token_to_kv_pool.set_kv_buffer(layer, slots, k, v, *scales)
