@@ -1,0 +1,1 @@
+"""The bundled pair under rising and falling load: ``python -m sglang_specv2.demo``."""

@@ -1,0 +1,119 @@
+"""The documentation names what there is: settings, faults, refusals, files, the data of figures."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sglang_specv2 import gates
+from sglang_specv2.options import DEFAULT_SWITCH_MIN_DWELL, DRAFT_SYNCS, DYNAMICS, OPTIONS
+from sglang_specv2.version import SUPPORTED_SGLANG
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docker" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of every table of a page."""
+    rows = [line.strip("| ") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.split(" | ")] for row in rows]
+
+
+def anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_link_leads_somewhere(file):
+    text = file.read_text(encoding="utf-8")
+    for link in LINK.findall(text):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (file.parent / path).resolve() if path else file
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.field)
+def test_every_option_has_its_row(option):
+    rows = [row for row in cells(page("operating.md")) if f"`{option.variable}`" in row]
+    assert len(rows) == 1
+    if option.flag is not None:
+        assert rows[0][:2] == [f"`{option.flag}`", f"`{option.keyword}`"]
+        assert option.flag in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_defaults_and_choices_are_those_of_the_code():
+    rows = {row[0].strip("`"): row for row in cells(page("operating.md"))}
+    assert rows["--speculative-switch-min-dwell"][3] == str(DEFAULT_SWITCH_MIN_DWELL)
+    for flag, choices in (
+        ("--speculative-dynamic", DYNAMICS),
+        ("--speculative-draft-sync", DRAFT_SYNCS),
+    ):
+        assert all(f"`{choice}`" in rows[flag][4] for choice in choices)
+
+
+def test_every_refusal_is_told():
+    told = page("limits.md")
+    assert all(f"`{name}`" in told for name in gates.EAGLE_ALGORITHMS)
+    assert all(f"`{name}`" in told for name in gates._OTHER_ALGORITHMS)
+    flags = set(re.findall(r"--[a-z-]+", Path(gates.__file__).read_text(encoding="utf-8")))
+    assert {flag for flag in flags if f"`{flag}" not in told} == set()
+
+
+def test_every_planted_fault_is_told(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "probe"))
+    from specv2_probe.faults import FAULTS
+
+    assert set(FAULTS) <= {row[0].strip("`") for row in cells(page("testing.md"))}
+
+
+def test_the_supported_version_is_the_same_everywhere():
+    for file in PAGES:
+        text = file.read_text(encoding="utf-8")
+        assert set(re.findall(r"SGLang (\d+\.\d+\.\d+)", text)) <= {SUPPORTED_SGLANG}
+
+
+def test_the_figure_is_drawn_from_its_data(tmp_path):
+    data, figure = ROOT / "docs/measured/off-and-on.json", ROOT / "docs/images/off-and-on.svg"
+    drawn = tmp_path / "drawn.svg"
+    tool = [sys.executable, str(ROOT / "tools" / "plot_measured.py")]
+    subprocess.run([*tool, str(data), str(drawn)], check=True)
+
+    assert drawn.read_text(encoding="utf-8") == figure.read_text(encoding="utf-8")
+    drawn_words = figure.read_text(encoding="utf-8")
+    for arm in json.loads(data.read_text(encoding="utf-8"))["arms"]:
+        assert arm["name"] in drawn_words
+    assert "dummy weights" in drawn_words
+    assert "simulated" in drawn_words
+
+
+def test_the_figures_numbers_are_those_of_the_table():
+    arms = json.loads((ROOT / "docs/measured/off-and-on.json").read_text(encoding="utf-8"))["arms"]
+    rows = [row[1:] for row in cells(page("measurements.md"))]
+    for arm in arms:
+        assert [str(rate) for rate in arm["output_tokens_s"]] in rows
+
+
+@pytest.mark.parametrize("key", ["policy", "mode", "batch_size", "draft_sync"])
+def test_the_state_is_told(key):
+    assert f"`{key}`" in page("operating.md")
+
+
+def test_every_count_of_the_state_is_told():
+    from sglang_specv2.counters import StepCounters
+
+    told = page("operating.md")
+    assert [key for key in StepCounters().as_dict() if f"`{key}`" not in told] == []
