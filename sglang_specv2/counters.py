@@ -12,7 +12,8 @@ class StepCounters:
     """Totals since start.
 
     Attributes:
-        steps: decode steps by the family that ran them (``speculative``, ``plain``, ``plain_eager`` …).
+        steps: decode steps by the family that ran them (``speculative``, ``plain``,
+            ``plain_eager`` …).
         switches: switches by the mode switched to.
         verifies: requests verified, summed over speculative steps.
         accepted_drafts: drafts accepted by those verifies.

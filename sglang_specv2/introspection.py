@@ -9,7 +9,7 @@ STATE_KEY = "speculative_dynamic_state"
 
 
 def internal_state(original: Callable[..., Any], scheduler: Any, recv_req: Any) -> Any:
-    """Around ``Scheduler.get_internal_state``: adds :meth:`SpecV2Worker.status` under :data:`STATE_KEY`."""
+    """Around ``Scheduler.get_internal_state``: adds the worker's status under :data:`STATE_KEY`."""
     output = original(scheduler, recv_req)
     status = getattr(scheduler.draft_worker, "specv2_status", None)
     if status is not None:

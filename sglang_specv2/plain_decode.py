@@ -69,7 +69,7 @@ class PlainDecodeGraphRunner(DecodeCudaGraphRunner):
 
 
 class PlainDecodeRuntime:
-    """What the target forward needs to run plain: graphs, attention backend, and how to swap them in.
+    """What the target forward needs to run plain: graphs, attention backend, how to swap them in.
 
     Attributes:
         sizes: captured batch sizes; empty when CUDA graphs are disabled or the device has none.
@@ -113,6 +113,12 @@ class PlainDecodeRuntime:
             len(self._graph_runner.capture_bs),
             self.capture_s,
             self.memory_gb,
+        )
+
+    def can_replay(self, forward_batch: Any) -> bool:
+        """Whether SGLang's runner would replay a graph for this batch."""
+        return self._graph_runner is not None and bool(
+            self._graph_runner.can_run_graph(forward_batch)
         )
 
     @contextmanager

@@ -24,13 +24,20 @@ from sglang_specv2.batch_checks import require_plain_rows
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.extend import preserved
 from sglang_specv2.plain_decode import PlainDecodeRuntime
+from sglang_specv2.step_ops import advance, relay
 
 
 @dataclass
 class PlainStepResult(GenerationBatchResult):
-    """A result of stride one. The type tells it from a verify that accepted no draft."""
+    """A result of stride one. The type tells it from a verify that accepted no draft.
+
+    Attributes:
+        drives_draft_last: the draft's runner was the last to read the batch's shared buffers.
+        pending: the rows carry no proposal (:attr:`DraftSync.leaves_pending`).
+    """
 
     drives_draft_last: bool = False
+    pending: bool = False
 
 
 class PlainStep:
@@ -57,6 +64,14 @@ class PlainStep:
         self._draft_sync = draft_sync
         self._num_draft_tokens = num_draft_tokens
         self._one_accepted = torch.ones(max_rows, dtype=torch.int32, device=self._target.device)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Run the kernels of a step once, so that no request waits for their compilation."""
+        row = torch.zeros(1, dtype=torch.int64, device=self._target.device)
+        advance(row, row, self._target.req_to_token_pool.req_to_token)
+        for dtype in (torch.int32, torch.int64):
+            relay(row.to(dtype), row, torch.zeros_like(row), torch.zeros_like(row[:, None]).float())
 
     def run(
         self,
@@ -73,7 +88,8 @@ class PlainStep:
             on_publish: receives the lengths after the step, ``[bs]``, before the forward: a plain
                 step accepts exactly one token, so nothing has to be waited for.
             grammar_barrier: brings grammars up to date with the previous step's tokens.
-            padded_rows: size of the graph to replay, or None for the eager forward.
+            padded_rows: size of the graph to replay, or None for the eager forward. A batch that
+                SGLang's runner refuses (token embeddings replaced, padding disabled) runs eagerly.
 
         Raises:
             BatchShapeError: the batch was prepared for something else.
@@ -81,15 +97,12 @@ class PlainStep:
         self._check(batch)
         requests = batch.req_pool_indices
         rows = requests.shape[0]
-        self._draft_sync.before_step(padded_rows)
-
-        new_seq_lens = batch.seq_lens + 1
+        new_seq_lens, out_cache_loc = advance(
+            batch.seq_lens, requests, batch.req_to_token_pool.req_to_token
+        )
         if on_publish is not None:
             on_publish(new_seq_lens)
         input_ids = batch.spec_info.bonus_tokens.to(torch.int64)
-        out_cache_loc = batch.req_to_token_pool.req_to_token[requests, batch.seq_lens].to(
-            torch.int64
-        )
 
         with preserved(batch):
             batch.forward_mode = ForwardMode.DECODE
@@ -106,6 +119,9 @@ class PlainStep:
                 capture_hidden_mode=CaptureHiddenMode.FULL,
                 return_hidden_states_before_norm=False,
             )
+        if padded_rows is not None and not self._runtime.can_replay(forward_batch):
+            padded_rows = None
+        self._draft_sync.before_step(padded_rows)
         with self._runtime.swapped_in(graphs=padded_rows is not None):
             output = self._target.forward(forward_batch)
         logits = output.logits_output
@@ -139,9 +155,10 @@ class PlainStep:
             routed_experts_output=output.routed_experts_output,
             indexer_topk_output=output.indexer_topk_output,
             expert_distribution_metrics=output.expert_distribution_metrics,
-            # Read on the forward stream after this call returns: kept for the scheduler's two steps.
+            # Read on the forward stream after this call returns; the scheduler keeps it two steps.
             extra_keep_alive_refs=[forward_batch],
             drives_draft_last=draft_last,
+            pending=self._draft_sync.leaves_pending,
         )
 
     def _check(self, batch: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from sglang.srt.layers.moe.utils import (
     speculative_moe_a2a_backend_context,
@@ -65,6 +65,7 @@ class SpecV2Worker(EAGLEWorkerV2):
         self._mode = Mode.PLAIN if self.policy.name == "never" else Mode.SPECULATIVE
         self._batch_size = 0
         self._last_switch_log = float("-inf")
+        self._warned_of_eager = False
         self._draft_reads_last = True
         super().__init__(server_args, *args, **kwargs)
 
@@ -157,6 +158,12 @@ class SpecV2Worker(EAGLEWorkerV2):
             self.counters.switches[decision.mode.value] += 1
             self._log_switch(decision.reason)
         self.counters.steps[selection.key.family] += 1
+        if selection.eager and self.plain_runtime.sizes and not self._warned_of_eager:
+            self._warned_of_eager = True
+            logger.warning(
+                "A decode step runs without a CUDA graph: %s. Told once; counted in the state.",
+                selection.reason,
+            )
         return selection.run(batch, on_publish, grammar_barrier)
 
     def specv2_status(self) -> dict[str, Any]:
@@ -184,7 +191,8 @@ class SpecV2Worker(EAGLEWorkerV2):
     ) -> Any:
         """The draft's part of a prefill. While decode is plain, its proposals would go unused."""
         if self._mode is Mode.PLAIN and mm_input_embeds is None and batch.forward_mode.is_extend():
-            draft_input = self.draft_sync.prefill(batch, hidden_states, next_token_ids)
+            draft_sync = cast(DraftSync, self.draft_sync)
+            draft_input = draft_sync.prefill(batch, hidden_states, next_token_ids)
             if draft_input is not None:
                 return draft_input
         return self._draft_prefill(batch, hidden_states, next_token_ids, mm_input_embeds)
@@ -192,14 +200,14 @@ class SpecV2Worker(EAGLEWorkerV2):
     def _speculative_step(
         self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any
     ) -> Any:
-        draft = self.draft_worker
-        self.draft_sync.before_step(None)
+        draft, draft_sync = self.draft_worker, cast(DraftSync, self.draft_sync)
+        draft_sync.before_step(None)
         with (
             draft.draft_tp_context(draft.draft_runner.tp_group),
             speculative_moe_backend_context(),
             speculative_moe_a2a_backend_context(),
         ):
-            self.counters.resumes += self.draft_sync.before_speculative_step(batch)
+            self.counters.resumes += draft_sync.before_speculative_step(batch)
         # A draft forward of the resume may have announced that the draft is done reading the
         # batch's buffers; the speculative step's own draft extend is what counts.
         draft.draft_runner.war_fastpath_read_done_event = None

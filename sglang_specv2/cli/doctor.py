@@ -70,7 +70,7 @@ def examine(sglang_argv: list[str], *, on_cpu: bool, gpu_expected: bool) -> Repo
     report = Report()
     _versions(report, gpu_expected)
     _gpus(report, gpu_expected)
-    _seams(report)
+    _seams(report, on_cpu)
     if _patches(report, on_cpu):
         features.examine(report, sglang_argv, gpu_expected=gpu_expected)
     return report
@@ -113,11 +113,12 @@ def _gpus(report: Report, gpu_expected: bool) -> None:
         report.add(section, State.PROBLEM, f"{error}; give --no-gpu where none is meant to be")
 
 
-def _seams(report: Report) -> None:
+def _seams(report: Report, on_cpu: bool) -> None:
     section = "names of SGLang that we rely on"
-    differences = compat.check()
+    names = compat.ledger(cpu_engine=on_cpu)
+    differences = compat.check(names)
     if not differences:
-        report.add(section, State.OK, f"all {len(compat.LEDGER)} as expected")
+        report.add(section, State.OK, f"all {len(names)} as expected")
     for difference in differences:
         report.add(section, State.PROBLEM, difference)
 

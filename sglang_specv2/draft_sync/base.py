@@ -25,6 +25,9 @@ class DraftSync(ABC):
 
     mode: str
 
+    leaves_pending = False
+    """Whether a plain step's rows have no proposal, so that only their token need be relayed."""
+
     def branch(self, rows: int) -> AbstractContextManager[None]:
         """Work that may run beside the target's forward of ``rows`` rows."""
         return nullcontext()
@@ -60,14 +63,16 @@ class DraftSync(ABC):
         """Fill the draft state that is relayed to the next step.
 
         Args:
-            batch: SGLang's ScheduleBatch, as it was before the step (``seq_lens`` without the new token).
+            batch: SGLang's ScheduleBatch, as it was before the step (``seq_lens`` without the new
+                token).
             out_cache_loc: [bs], int64, KV slot of the position just processed.
             hidden_states: [bs, width], of the position just processed.
             next_token_ids: [bs], int64, just sampled.
             next_draft_input: EagleDraftInput whose proposal fields are to be set.
 
         Returns:
-            Whether the draft's runner, not the target's, was the last to read the batch's shared buffers.
+            Whether the draft's runner, not the target's, was the last to read the batch's shared
+            buffers.
         """
 
     def prefill(self, batch: Any, hidden_states: torch.Tensor, next_token_ids: torch.Tensor) -> Any:
@@ -79,5 +84,9 @@ class DraftSync(ABC):
         return None
 
     def before_speculative_step(self, batch: Any) -> bool:
-        """Give every row of ``batch.spec_info`` a proposal. Returns whether a draft forward was needed."""
+        """Give every row of ``batch.spec_info`` a proposal.
+
+        Returns:
+            Whether a draft forward was needed.
+        """
         return False

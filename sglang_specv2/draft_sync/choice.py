@@ -34,7 +34,10 @@ def reason_against_kv(draft_config: Mapping[str, Any]) -> str | None:
     architecture = (draft_config.get("architectures") or ["unknown"])[0]
     if architecture not in KV_ARCHITECTURES:
         known = ", ".join(sorted(KV_ARCHITECTURES))
-        return f"architecture {architecture} is not one whose K and V are known to need no attention ({known})"
+        return (
+            f"architecture {architecture} is not one whose K and V are known to need no attention "
+            f"({known})"
+        )
     layers = draft_config.get("num_hidden_layers", 1)
     if layers != 1:
         return f"the draft has {layers} layers; K and V of the later ones depend on attention"
@@ -58,14 +61,16 @@ def choose(requested: str, against_kv: str | None) -> SyncChoice:
     """
     if requested == "kv" and against_kv:
         raise ConfigError(
-            f"--speculative-draft-sync kv: expected a draft whose K and V can be written alone, got one "
-            f"where {against_kv}. Use auto or extend."
+            "--speculative-draft-sync kv: expected a draft whose K and V can be written alone, got "
+            f"one where {against_kv}. Use auto or extend."
         )
     if requested in ("extend", "off"):
         return SyncChoice(requested, "as asked for")
     if against_kv:
         return SyncChoice("extend", against_kv)
-    return SyncChoice("kv", "one layer, and K and V need only the next token and the target's hidden state")
+    return SyncChoice(
+        "kv", "one layer, and K and V need only the next token and the target's hidden state"
+    )
 
 
 def explain_mode(draft_config: Mapping[str, Any], requested: str = "auto") -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Full draft forward of one token: how any draft is kept in step, and how a proposal is made on resuming.
+"""Full draft forward of one token: keeps any draft in step, and makes a proposal on resuming.
 
 The draft worker's own extend runs at ``num_draft_tokens`` rows per request. Here the same code runs
 at one row, with its own attention backend and, where SGLang captures the extend, its own graphs.
@@ -91,9 +91,11 @@ class OneTokenExtend:
         seq_lens: torch.Tensor,  # [bs]: length before the processed position
         seq_lens_cpu: torch.Tensor | None,
     ) -> EagleDraftInput:
-        """Write K and V of one position per request and return the proposals that follow from it."""
+        """Write K and V of one position per request; return the proposals that follow from it."""
         result = GenerationBatchResult(
-            logits_output=LogitsProcessorOutput(next_token_logits=None, hidden_states=hidden_states),
+            logits_output=LogitsProcessorOutput(
+                next_token_logits=None, hidden_states=hidden_states
+            ),
             accept_lens=torch.ones_like(next_token_ids, dtype=torch.int32),
             next_token_ids=next_token_ids,
             next_draft_input=EagleDraftInput(),
@@ -120,7 +122,7 @@ class OneTokenExtend:
 
 
 class ExtendSync(DraftSync):
-    """Run the whole draft for one token in every plain step: right for every draft, and never pending."""
+    """Run the whole draft for a token in every plain step: right for every draft, never pending."""
 
     mode = "extend"
 

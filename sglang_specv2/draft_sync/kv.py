@@ -10,7 +10,7 @@ since, that request's own step, launched later on the same stream, writes over i
 Each entry is written exactly once, since a second write could come after that.
 
 What resuming needs, the target's hidden state by request, is kept by request slot beside SGLang's
-FutureMap, whose own fields carry which rows are pending (:mod:`sglang_specv2.draft_sync.proposals`).
+FutureMap, whose own fields carry which rows are pending: :mod:`sglang_specv2.draft_sync.proposals`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class KVSync(DraftSync):
     """
 
     mode = "kv"
+    leaves_pending = True
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class KVSync(DraftSync):
         )
         self._extend = extend
         self._proposals = proposals
+        self._embedding_is_shared = draft_runner.ps.tp_size > 1
         device, dtype = draft_runner.device, draft_runner.model_config.dtype
         self._hidden = torch.zeros((slots, hidden_size), dtype=dtype, device=device)
 
@@ -78,8 +80,9 @@ class KVSync(DraftSync):
             self._write(rows)
             yield
             return
-        # The embedding may be a collective, whose order among the ranks the main stream keeps.
-        embeds = self._projection.embed(self._token[:rows])
+        # With tensor parallelism the embedding is a collective: the main stream keeps its order
+        # among the ranks.
+        embeds = self._projection.embed(self._token[:rows]) if self._embedding_is_shared else None
         main = torch.cuda.current_stream()
         self._side_stream.wait_stream(main)
         with torch.cuda.stream(self._side_stream):
@@ -148,7 +151,8 @@ class KVSync(DraftSync):
         shift = torch.tensor(batch.prefix_lens, dtype=torch.int64) - (last + 1 - lengths)
         device = hidden_states.device
         positions = torch.arange(int(lengths.sum())) + shift.repeat_interleave(lengths)
-        positions, last = positions.to(device, non_blocking=True), last.to(device, non_blocking=True)
+        positions = positions.to(device, non_blocking=True)
+        last = last.to(device, non_blocking=True)
         tokens = batch.input_ids.roll(-1)
         tokens[last] = _eagle_prefill_tail_tokens(batch, next_token_ids)
         embeds = self._projection.embed(tokens)
@@ -181,7 +185,8 @@ class KVSync(DraftSync):
         for name in PROPOSAL_FIELDS:
             fresh, kept = getattr(proposal, name), getattr(draft_input, name)
             if fresh is not None and kept is not None:
-                setattr(draft_input, name, torch.where(pending[:, None], fresh, kept.to(fresh.dtype)))
+                merged = torch.where(pending[:, None], fresh, kept.to(fresh.dtype))
+                setattr(draft_input, name, merged)
         return True
 
     def _write(self, rows: int, embeds: torch.Tensor | None = None) -> None:

@@ -79,7 +79,11 @@ class Eagle3Projection(KVProjection):
             if model.fc_norm is not None:
                 chunks = hidden_states.chunk(model.num_aux_hidden_states, dim=-1)
                 hidden_states = torch.cat(
-                    [norm(chunk.contiguous()) for norm, chunk in zip(model.fc_norm, chunks)], dim=-1
+                    [
+                        norm(chunk.contiguous())
+                        for norm, chunk in zip(model.fc_norm, chunks, strict=True)
+                    ],
+                    dim=-1,
                 )
             hidden_states = model.fc(hidden_states)
         return torch.cat((layer.input_layernorm(embeds), layer.hidden_norm(hidden_states)), dim=-1)
@@ -105,7 +109,12 @@ def reason_against_loaded(draft_runner: Any) -> str | None:
         return against
     method = model.model.layers[0].self_attn.qkv_proj.quant_method
     if type(method) is not UnquantizedLinearMethod:
-        return f"the draft's projection uses {type(method).__name__}; its K and V rows cannot be split off"
+        return (
+            f"the draft's projection uses {type(method).__name__}; its K and V rows cannot be "
+            "split off"
+        )
+    if draft_runner.dcp_size > 1:
+        return "decode context parallelism shards the draft's KV slots"
     if getattr(model.model, "is_mrope_enabled", False):
         return "the draft uses multimodal rotary positions"
     pool = type(draft_runner.token_to_kv_pool).__name__

@@ -1,4 +1,4 @@
-"""No sync: speculation resumes from holes in the draft's KV cache. For comparison, not for serving."""
+"""No sync: speculation resumes from holes in the draft's KV cache. To compare, not to serve."""
 
 from __future__ import annotations
 

@@ -1,13 +1,19 @@
+import gc
 import importlib.util
+import time
 from pathlib import Path
 
 import pytest
 
-from sglang_specv2 import compat
+from sglang_specv2 import compat, cpu
+from sglang_specv2.cpu.seams import CPU_LEDGER
 from sglang_specv2.errors import CompatibilityError
 from sglang_specv2.seams import LEDGER, Seam
+from sglang_specv2.sglang_source import Source
 from sglang_specv2.version import SUPPORTED_SGLANG
 
+ALL = (*LEDGER, *CPU_LEDGER)
+BUDGET_S = 1.0
 INSTALLED = Path(importlib.util.find_spec("sglang").submodule_search_locations[0])
 
 
@@ -15,28 +21,59 @@ def seam(path, expected):
     return Seam(path, expected, use="a test", why="it is there", until="never")
 
 
-def test_installed_sglang_is_as_the_ledger_says():
-    assert compat.check() == []
+@pytest.mark.parametrize("names", [LEDGER, ALL], ids=["without the CPU engine", "with it"])
+def test_installed_sglang_is_as_the_ledger_says(names):
+    assert compat.check(names) == []
 
 
-@pytest.mark.parametrize("entry", LEDGER, ids=lambda entry: entry.path)
-def test_every_entry_is_looked_at(entry):
-    parent, _, name = entry.path.rpartition(".")
-    renamed = entry._replace(path=f"{parent}.renamed_{name}")
-    (difference,) = compat.check([renamed], INSTALLED)
-    assert difference.startswith(f"{renamed.path}: expected {entry.expected}, not found")
+def test_every_entry_is_looked_for():
+    renamed = [entry._replace(path=f"{entry.path}_renamed") for entry in ALL]
+    differences = compat.check(renamed, INSTALLED)
+    assert differences == [
+        f"{entry.path}: expected {entry.expected}, not found ({entry.use})" for entry in renamed
+    ]
 
 
-@pytest.mark.parametrize("entry", LEDGER, ids=lambda entry: entry.path)
-def test_every_entry_expects_something(entry):
-    (difference,) = compat.check([entry._replace(expected="(other)")], INSTALLED)
-    assert difference.startswith(f"{entry.path}: expected (other), found ")
+def test_every_entry_expects_something():
+    found = Source(INSTALLED).find
+    differences = compat.check([entry._replace(expected="(other)") for entry in ALL], INSTALLED)
+    assert differences == [
+        f"{entry.path}: expected (other), found {found(entry.path)} ({entry.use})" for entry in ALL
+    ]
 
 
 def test_ledger_names_each_path_once_and_says_why():
-    paths = [entry.path for entry in LEDGER]
+    paths = [entry.path for entry in ALL]
     assert len(set(paths)) == len(paths)
-    assert all(entry.use and entry.why and entry.until for entry in LEDGER)
+    assert all(entry.use and entry.why and entry.until for entry in ALL)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_the_cpu_engines_names_are_relied_on_where_it_is_installed(fresh, monkeypatch, installed):
+    monkeypatch.setattr(cpu, "_installed", installed)
+    monkeypatch.setattr("sglang_specv2.cpu.seams.CPU_LEDGER", (seam("sglang.gone", "class"),))
+    missing = ["sglang.gone: expected class, not found (a test)"]
+    assert compat.check() == (missing if installed else [])
+
+
+def test_the_check_costs_a_start_little():
+    times_s = []
+    for _ in range(3):
+        start = time.process_time()
+        assert compat.check(ALL, INSTALLED) == []
+        times_s.append(time.process_time() - start)
+    assert min(times_s) < BUDGET_S, times_s
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_check_leaves_the_collector_as_it_was(enabled):
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        compat.check(LEDGER[:1], INSTALLED)
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 CREATE_WORKER = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
@@ -65,6 +102,7 @@ SOURCE = """
 import functools
 from typing import TYPE_CHECKING
 from sglang.base import Base, helper as renamed
+from .base import Root as FromHere
 if TYPE_CHECKING:
     from sglang.other import Late
 LIMIT: int = 3
@@ -76,6 +114,8 @@ except ImportError:
 
 class Late:
     field: int
+
+class Root(FromHere): ...
 
 class Worker(Base):
     shared = 1
@@ -91,6 +131,9 @@ class Worker(Base):
     async def step(me, batch):
         me.done = True
         other.elsewhere = 1
+        for item in batch:
+            try: ...
+            except ValueError: me.deep = item
 """
 BASE = """
 def helper(p, q): ...
@@ -111,7 +154,14 @@ def package(tmp_path):
     (tmp_path / "loop2.py").write_text("from sglang.loop import gone\n", encoding="utf-8")
     sub = tmp_path / "pack"
     sub.mkdir()
-    (sub / "__init__.py").write_text("from sglang.mod import Worker\n", encoding="utf-8")
+    (sub / "__init__.py").write_text(
+        "from ..mod import Worker\nfrom .inner import Base\n", encoding="utf-8"
+    )
+    (sub / "inner.py").write_text(
+        "from ..base import Base\nclass Base(Base):\n    own = 1\n", encoding="utf-8"
+    )
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "leaf.py").write_text("LIMIT = 1\n", encoding="utf-8")
     return tmp_path
 
 
@@ -133,6 +183,7 @@ def package(tmp_path):
         ("mod.Worker.ready", "property"),
         ("mod.Worker.cached", "property"),
         ("mod.Worker.step", "(me, batch)"),
+        ("mod.Worker.deep", "attribute"),
         ("mod.Worker.from_base", "attribute"),
         ("mod.Worker.inherited", "(self, batch)"),
         ("mod.Worker.inherited", "(self, batch, ...)"),
@@ -141,6 +192,11 @@ def package(tmp_path):
         ("other.Late", "class"),
         ("pack.Worker.ready", "property"),
         ("pack", "module"),
+        ("pack.Base.own", "attribute"),
+        ("pack.Base.from_base", "attribute"),
+        ("pack.inner.Base.inherited", "(self, batch)"),
+        ("mod.Root.inherited", "(self, batch)"),
+        ("bare.leaf.LIMIT", "attribute"),
     ],
 )
 def test_found(package, path, expected):
@@ -163,6 +219,8 @@ def test_found(package, path, expected):
         ("nowhere.Worker", "class"),
         ("other.Loop", "class"),
         ("loop.gone", "class"),
+        ("pack.Base.gone", "attribute"),
+        ("bare.LIMIT", "attribute"),
     ],
 )
 def test_not_found(package, path, expected):

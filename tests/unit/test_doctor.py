@@ -9,6 +9,8 @@ from sglang_specv2 import compat, gpus
 from sglang_specv2.cli import doctor, features, main
 from sglang_specv2.cli.report import Report, State
 from sglang_specv2.config import SpecV2Config
+from sglang_specv2.cpu.seams import CPU_LEDGER
+from sglang_specv2.seams import LEDGER
 
 DOCTOR = [sys.executable, "-W", "ignore", "-m", "sglang_specv2.cli.main", "doctor"]
 
@@ -37,7 +39,7 @@ def test_everything_in_order(plugin, flags):
     assert done.returncode == 0, done.stdout + done.stderr
     for words in (
         "sglang 0.5.17 (supported: 0.5.17)",
-        f"all {len(compat.LEDGER)} as expected",
+        f"all {len(compat.ledger(cpu_engine=True))} as expected",
         "flags and keywords: in place",
         "choice of the worker: in place",
         "dynamic speculation: yes",
@@ -124,11 +126,19 @@ def test_another_sglang(monkeypatch, installed):
     assert states(report, f"sglang {installed or 'not installed'} ") == [State.PROBLEM]
 
 
-def test_seam_differences(monkeypatch):
-    monkeypatch.setattr(compat, "check", lambda: ["create_worker: not found"])
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_seam_differences(monkeypatch, on_cpu):
+    looked_at = []
+
+    def check(names):
+        looked_at.extend(names)
+        return ["create_worker: not found"]
+
+    monkeypatch.setattr(compat, "check", check)
     report = Report()
-    doctor._seams(report)
+    doctor._seams(report, on_cpu)
     assert report.lines == [(report.lines[0][0], State.PROBLEM, "create_worker: not found")]
+    assert looked_at == [*LEDGER, *(CPU_LEDGER if on_cpu else ())]
 
 
 def test_switched_off(monkeypatch):

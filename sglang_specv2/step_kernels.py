@@ -1,0 +1,87 @@
+"""Triton kernels of :mod:`sglang_specv2.step_ops`; imported on a GPU only."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 128
+
+
+# One compilation serves every batch size.
+@triton.jit(do_not_specialize=["rows"])
+def _advance(
+    seq_lens,
+    requests,
+    table,
+    table_stride,
+    new_lens,
+    slots,
+    rows,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0) * block + tl.arange(0, block)
+    live = row < rows
+    length = tl.load(seq_lens + row, mask=live, other=0)
+    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    slot = tl.load(table + request * table_stride + length, mask=live, other=0)
+    tl.store(new_lens + row, length + 1, mask=live)
+    tl.store(slots + row, slot.to(tl.int64), mask=live)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _relay(
+    tokens,
+    requests,
+    relayed_tokens,
+    relayed_probability,
+    probability_stride,
+    rows,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0) * block + tl.arange(0, block)
+    live = row < rows
+    token = tl.load(tokens + row, mask=live, other=0).to(tl.int64)
+    request = tl.load(requests + row, mask=live, other=0).to(tl.int64)
+    zero = tl.zeros([block], dtype=tl.float32)
+    tl.store(relayed_tokens + request, token, mask=live)
+    tl.store(relayed_probability + request * probability_stride, zero, mask=live)
+
+
+def advance(
+    seq_lens: torch.Tensor, req_pool_indices: torch.Tensor, req_to_token: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """See :func:`sglang_specv2.step_ops.advance`."""
+    rows = seq_lens.shape[0]
+    new_lens, slots = torch.empty_like(seq_lens), torch.empty_like(seq_lens, dtype=torch.int64)
+    _advance[(triton.cdiv(rows, BLOCK),)](
+        seq_lens,
+        req_pool_indices,
+        req_to_token,
+        req_to_token.stride(0),
+        new_lens,
+        slots,
+        rows,
+        block=BLOCK,
+    )
+    return new_lens, slots
+
+
+def relay(
+    token_ids: torch.Tensor,
+    req_pool_indices: torch.Tensor,
+    relayed_token_ids: torch.Tensor,
+    relayed_probability: torch.Tensor,
+) -> None:
+    """See :func:`sglang_specv2.step_ops.relay`."""
+    rows = token_ids.shape[0]
+    _relay[(triton.cdiv(rows, BLOCK),)](
+        token_ids,
+        req_pool_indices,
+        relayed_token_ids,
+        relayed_probability,
+        relayed_probability.stride(0),
+        rows,
+        block=BLOCK,
+    )
