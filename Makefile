@@ -1,0 +1,68 @@
+# What this repository can do; `make` alone lists it. Every target makes the Python environment that
+# it needs (tools/environment.py), once.
+
+PYTHON ?= python3
+MODEL ?=
+DRAFT ?=
+TESTS ?= tests
+ARGS ?=
+
+# A recipe's python, in the environment for this machine, with this clone on its search path.
+IN_ENVIRONMENT = python="$$($(PYTHON) tools/environment.py --print-python)" && \
+	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" "$$python"
+IN_LIGHT_ENVIRONMENT = $(subst --print-python,--light --print-python,$(IN_ENVIRONMENT))
+IN_FULL_ENVIRONMENT = $(subst --print-python,--full --print-python,$(IN_ENVIRONMENT))
+PYTEST = -m pytest --timeout=900
+
+.PHONY: help
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1|/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup:  ## make the environment and print its Python
+	@$(PYTHON) tools/environment.py
+
+.PHONY: test
+test:  ## all tests that this machine can run; TESTS=tests/unit or ARGS="-k chain" narrow
+	@$(IN_ENVIRONMENT) $(PYTEST) $(TESTS) $(ARGS)
+
+.PHONY: test-cpu
+test-cpu:  ## the tests that need no GPU, in the light environment
+	@$(IN_LIGHT_ENVIRONMENT) $(PYTEST) $(TESTS) --ignore=tests/gpu $(ARGS)
+
+.PHONY: test-gpu
+test-gpu:  ## the tests that need a GPU, in the full environment
+	@$(IN_FULL_ENVIRONMENT) $(PYTEST) tests/gpu $(ARGS)
+
+.PHONY: demo
+demo:  ## serve the bundled pair, drive load over it, show what happens
+	@test -f sglang_specv2/demo.py -o -d sglang_specv2/demo || { \
+		echo "make demo is not there yet; until then: make serve, then send prompts" >&2; exit 1; }
+	@$(IN_ENVIRONMENT) -m sglang_specv2.demo $(ARGS)
+
+.PHONY: serve
+serve:  ## serve MODEL= with DRAFT=; without them the bundled pair on the CPU
+	@test -n "$(MODEL)" -o -z "$(DRAFT)" || { \
+		echo "make serve: DRAFT= needs MODEL= beside it" >&2; exit 1; }
+	@$(IN_ENVIRONMENT) -m sglang_specv2.cli.main serve $(if $(MODEL),--model-path "$(MODEL)",--cpu) \
+		$(if $(DRAFT),--speculative-draft-model-path "$(DRAFT)") $(ARGS)
+
+.PHONY: benchmark
+benchmark:  ## compare plain, speculating and switching servers
+	@test -d sglang_specv2/benchmark || { \
+		echo "make benchmark is not there yet; until then: python -m sglang.bench_serving" >&2; \
+		exit 1; }
+	@$(IN_ENVIRONMENT) -m sglang_specv2.cli.main bench $(ARGS)
+
+.PHONY: lint
+lint:  ## style (ruff) and types (mypy)
+	@$(IN_ENVIRONMENT) -m ruff check . && $(IN_ENVIRONMENT) -m ruff format --check . && \
+		$(IN_ENVIRONMENT) -m mypy
+
+.PHONY: docker
+docker:  ## build the container image
+	@test -f docker/Dockerfile || { \
+		echo "make docker is not there yet; until then: pip install sglang==0.5.17 and this" \
+			"repository in a CUDA image" >&2; exit 1; }
+	docker build -f docker/Dockerfile -t sglang-specv2 .
