@@ -6,11 +6,9 @@ at one row, with its own attention backend and, where SGLang captures the extend
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -19,8 +17,6 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 from sglang_specv2.draft_sync.base import DraftSync
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -57,7 +53,10 @@ class _ExtendState:
 
 
 class OneTokenExtend:
-    """The draft's full forward of one token per request.
+    """The draft's full forward of one token per request, without a CUDA graph.
+
+    SGLang sizes the graphs of a draft extend from the arguments the server was started with, not
+    from the width in force, so a capture at one token would be refused by every batch of it.
 
     Args:
         worker: the EAGLE worker; its draft worker lends model, pools and code.
@@ -65,21 +64,9 @@ class OneTokenExtend:
 
     def __init__(self, worker: Any) -> None:
         self._draft_worker = worker.draft_worker
-        start = time.perf_counter()
         with worker._override_worker_state(0, 1):
             self._draft_worker.init_attention_backend()
-            self._draft_worker._capture_cuda_graphs()
-            self._state = _ExtendState.of(self._draft_worker)
-        self.captured = self._state.graph_runner is not None
-        logger.info(
-            "One-token draft extend ready in %.2f s (%s).",
-            time.perf_counter() - start,
-            "captured" if self.captured else "eager",
-        )
-
-    @property
-    def attn_backend(self) -> Any:
-        return self._state.runner_attn_backend
+            self._state = replace(_ExtendState.of(self._draft_worker), graph_runner=None)
 
     def run(
         self,

@@ -37,7 +37,6 @@ _DRAFT_WORKER_SEAMS = (
             "draft_runner": ("attribute", "model, pools and device of the draft"),
             "draft_tp_context": ("attribute", "around our forwards of the draft"),
             "init_attention_backend": ("(self)", "a second backend, at one row per request"),
-            "_capture_cuda_graphs": ("(self)", "a second capture, at one row per request"),
             "_draft_extend_for_decode": ("(self, batch, batch_result)", "the one-token extend"),
             "_draft_extend_for_prefill": (
                 "(self, batch, target_hidden_states, next_token_ids, mm_input_embeds)",
