@@ -1,0 +1,220 @@
+"""Faults that the tests must catch. Each breaks one promise of the worker or of the CPU engine.
+
+``SPECV2_PROBE_FAULT`` is the name of a fault, in force from the start, or the path of a file that
+holds the name of the one in force now, so that one server serves many controls. With CUDA graphs a
+fault inside a plain step has to be in force when they are captured: name it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+InForce = Callable[[], bool]
+
+
+def forget_the_pending_write(in_force: InForce) -> None:
+    """The draft's entry of the last plain step is never written."""
+    from sglang_specv2.draft_sync.kv import KVSync
+
+    original = KVSync._write
+
+    def _write(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not in_force():
+            original(self, *args, **kwargs)
+
+    KVSync._write = _write
+
+
+def wrong_slot(in_force: InForce) -> None:
+    """The draft's entry goes one KV slot further."""
+    from sglang_specv2.draft_sync.kv import KVSync
+
+    original = KVSync.stage
+
+    def stage(self: Any, hidden_states: Any, requests: Any, slots: Any, positions: Any) -> None:
+        original(self, hidden_states, requests, slots + int(in_force()), positions)
+
+    KVSync.stage = stage
+
+
+def wrong_draft_position(in_force: InForce) -> None:
+    """The draft's entry is rotated to the next position."""
+    from sglang_specv2.draft_sync.kv import KVSync
+
+    original = KVSync.stage
+
+    def stage(self: Any, hidden_states: Any, requests: Any, slots: Any, positions: Any) -> None:
+        original(self, hidden_states, requests, slots, positions + int(in_force()))
+
+    KVSync.stage = stage
+
+
+def proposal_of_the_wrong_rows(in_force: InForce) -> None:
+    """On resuming, rows in sync take the fresh proposal and pending rows keep their empty one."""
+    from sglang_specv2.draft_sync import kv
+
+    original = kv.pending_rows
+
+    def pending_rows(draft_input: Any) -> torch.Tensor:
+        return original(draft_input) ^ in_force()
+
+    kv.pending_rows = pending_rows
+
+
+def full_prefill_while_off(in_force: InForce) -> None:
+    """No fault: the draft's own prefill while off, as with images, so that rows in sync meet
+    pending ones when speculation resumes."""
+    from sglang_specv2.draft_sync.kv import KVSync
+
+    original = KVSync.prefill
+
+    def prefill(self: Any, *args: Any) -> Any:
+        return None if in_force() else original(self, *args)
+
+    KVSync.prefill = prefill
+
+
+def stride_of_a_verify(in_force: InForce) -> None:
+    """A plain step claims the rows per request of a verify."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if in_force():
+            result.speculative_num_draft_tokens = self._num_draft_tokens
+        return result
+
+    PlainStep.run = run
+
+
+def length_not_advanced(in_force: InForce) -> None:
+    """A plain step publishes the length before its token."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, batch: Any, on_publish: Any, *args: Any, **kwargs: Any) -> Any:
+        def publish(lengths: torch.Tensor) -> None:
+            on_publish(lengths - int(in_force()))
+
+        return original(self, batch, on_publish and publish, *args, **kwargs)
+
+    PlainStep.run = run
+
+
+def runner_not_swapped_back(in_force: InForce) -> None:
+    """The target keeps the plain graphs and attention backend after a plain step (GPU)."""
+    from sglang_specv2.plain_decode import PlainDecodeRuntime
+
+    original = PlainDecodeRuntime.swapped_in
+
+    @contextmanager
+    def swapped_in(self: Any, *, graphs: bool) -> Any:
+        runner = self._model_runner
+        with original(self, graphs=graphs):
+            yield
+            plain = runner.decode_cuda_graph_runner, runner.attn_backend
+        if in_force():
+            runner.decode_cuda_graph_runner, runner.attn_backend = plain
+
+    PlainDecodeRuntime.swapped_in = swapped_in
+
+
+def verify_length(in_force: InForce) -> None:
+    """The attention of a verify sees one position too few (CPU engine)."""
+    from sglang_specv2.cpu.attention_backend import CpuAttentionBackend
+
+    original = CpuAttentionBackend._lengths
+
+    def _lengths(self: Any, forward_batch: Any) -> Any:
+        query_lens, kv_lens = original(self, forward_batch)
+        if in_force() and forward_batch.forward_mode.is_target_verify():
+            kv_lens = kv_lens - 1
+        return query_lens, kv_lens
+
+    CpuAttentionBackend._lengths = _lengths
+
+
+def chain_position(in_force: InForce) -> None:
+    """The draft's chain rows are rotated to the next position."""
+    from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
+
+    original = EagleDraftWorker.draft_forward
+
+    def draft_forward(self: Any, forward_batch: Any) -> Any:
+        # Not in force, the batch keeps its own tensor: a CUDA graph is captured on it.
+        if in_force():
+            forward_batch.positions = forward_batch.positions + 1
+        return original(self, forward_batch)
+
+    EagleDraftWorker.draft_forward = draft_forward
+
+
+def leaked_slot(in_force: InForce) -> None:
+    """A KV slot is taken in a plain step and never given back."""
+    from sglang_specv2.worker import SpecV2Worker
+
+    original = SpecV2Worker._plain_step
+
+    def _plain_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if in_force():
+            self.token_to_kv_pool_allocator.alloc(self.page_size)
+        return original(self, *args, **kwargs)
+
+    SpecV2Worker._plain_step = _plain_step
+
+
+def dwell_ignored(in_force: InForce) -> None:
+    """The threshold policy switches as often as the batch crosses the threshold."""
+    from sglang_specv2.policy.threshold import ThresholdPolicy
+
+    original = ThresholdPolicy.decide
+
+    def decide(self: Any, batch_size: int) -> Any:
+        min_dwell = self.min_dwell
+        self.min_dwell = 0 if in_force() else min_dwell
+        try:
+            return original(self, batch_size)
+        finally:
+            self.min_dwell = min_dwell
+
+    ThresholdPolicy.decide = decide
+
+
+FAULTS: dict[str, Callable[[InForce], None]] = {
+    fault.__name__: fault
+    for fault in (
+        forget_the_pending_write,
+        wrong_slot,
+        wrong_draft_position,
+        proposal_of_the_wrong_rows,
+        full_prefill_while_off,
+        stride_of_a_verify,
+        length_not_advanced,
+        runner_not_swapped_back,
+        verify_length,
+        chain_position,
+        leaked_slot,
+        dwell_ignored,
+    )
+}
+
+
+def install(value: str) -> None:
+    if value in FAULTS:
+        FAULTS[value](lambda: True)
+        return
+    for name, plant in FAULTS.items():
+        plant(functools.partial(_names, Path(value), name))
+
+
+def _names(path: Path, fault: str) -> bool:
+    return path.exists() and path.read_text() == fault

@@ -1,0 +1,64 @@
+"""Forces the mode of every step from a file, which a test may rewrite while the server is idle.
+
+The file holds run lengths that repeat, ``5s 256p``: five speculative steps, then 256 plain ones.
+Writing it starts them over. An empty or missing file leaves the decision to the server's policy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def install(path: str) -> None:
+    from sglang_specv2 import worker
+
+    build = worker.build
+    worker.build = lambda config: ScheduleFromFile(Path(path), build(config))
+
+
+class ScheduleFromFile:
+    """A policy around the server's own.
+
+    Each rank reads the file for itself; they agree because it changes between requests only.
+    """
+
+    name = "probe"
+
+    def __init__(self, path: Path, own: Any) -> None:
+        self._path = path
+        self._own = own
+        self._written_ns = 0
+        self._modes: Iterator[Any] | None = None
+
+    def decide(self, batch_size: int) -> Any:
+        from sglang_specv2.policy import Decision
+
+        self._reread()
+        if self._modes is None:
+            return self._own.decide(batch_size)
+        return Decision(next(self._modes), switched=False, reason=f"as {self._path} says")
+
+    def _reread(self) -> None:
+        written_ns = self._path.stat().st_mtime_ns if self._path.exists() else 0
+        if written_ns != self._written_ns:
+            self._written_ns = written_ns
+            runs = parse(self._path.read_text()) if written_ns else []
+            self._modes = iter(itertools.cycle(runs)) if runs else None
+
+
+def parse(text: str) -> list[Any]:
+    """The mode of each step of one round."""
+    from sglang_specv2.policy import Mode
+
+    modes = {"s": Mode.SPECULATIVE, "p": Mode.PLAIN}
+    steps: list[Any] = []
+    for run in text.split():
+        match = re.fullmatch(r"(\d+)([sp])", run)
+        if match is None:
+            raise ValueError(f"expected runs like '5s 256p', got {text!r}")
+        steps += [modes[match[2]]] * int(match[1])
+    return steps

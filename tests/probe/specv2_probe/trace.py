@@ -1,0 +1,103 @@
+"""One JSON line per decode step: what was decided, for whom, and what came of it.
+
+============== ==================================================================================
+``family``     graph family that ran the step
+``stride``     rows per request of the step's result
+``resumed``    draft forwards that rows left pending needed first, 0 or 1
+``rids``       requests, in the batch's order; the lists below are in the same
+``positions``  position each step began with: tokens known before it, less one
+``pending``    whether the draft's entry of the position before that, and its proposal, were due
+``accepted``   tokens gained
+``step_ms``    time of the step, on the GPU's own clock if there is one
+============== ==================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import torch
+
+
+def install(path: str) -> None:
+    from sglang_specv2.worker import SpecV2Worker
+
+    trace = _Trace(path)
+    original = SpecV2Worker.forward_batch_generation
+
+    def forward(worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if not batch.forward_mode.is_decode() or worker.selector is None:
+            return original(worker, batch, *args, **kwargs)
+        step = _Step(worker, batch)
+        result = original(worker, batch, *args, **kwargs)
+        step.done(worker, result)
+        trace.write(worker, step)
+        return result
+
+    SpecV2Worker.forward_batch_generation = forward
+
+
+class _Step:
+    """What is known of a step; tensors are read later, so that nothing waits for the GPU."""
+
+    def __init__(self, worker: Any, batch: Any) -> None:
+        self._begin = _mark(worker)
+        self._families = dict(worker.counters.steps)
+        self._resumes = worker.counters.resumes
+        self._rids = [request.rid for request in batch.reqs]
+        self._positions = batch.seq_lens.clone()
+        self._pending = batch.spec_info.topk_p[:, 0] == 0
+
+    def done(self, worker: Any, result: Any) -> None:
+        steps = worker.counters.steps
+        self._family = next(name for name in steps if steps[name] != self._families.get(name, 0))
+        self._resumed = worker.counters.resumes - self._resumes
+        self._stride = result.speculative_num_draft_tokens
+        self._accepted = result.accept_lens.clone()
+        self._end = _mark(worker)
+
+    def line(self) -> str:
+        return json.dumps(
+            {
+                "family": self._family,
+                "stride": self._stride,
+                "resumed": self._resumed,
+                "rids": self._rids,
+                "positions": self._positions.tolist(),
+                "pending": self._pending.tolist(),
+                "accepted": self._accepted.tolist(),
+                "step_ms": _elapsed_ms(self._begin, self._end),
+            }
+        )
+
+
+class _Trace:
+    """Appends to a file for each rank. On a GPU the lines come two steps late."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._waiting: list[_Step] = []
+
+    def write(self, worker: Any, step: _Step) -> None:
+        self._waiting.append(step)
+        late = 2 if worker.device == "cuda" else 0
+        with open(f"{self._path}.{worker.ps.tp_rank}", "a") as out:
+            while len(self._waiting) > late:
+                out.write(self._waiting.pop(0).line() + "\n")
+
+
+def _mark(worker: Any) -> Any:
+    if worker.device != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _elapsed_ms(begin: Any, end: Any) -> float:
+    if isinstance(begin, float):
+        return (end - begin) * 1e3
+    end.synchronize()
+    return begin.elapsed_time(end)

@@ -1,0 +1,164 @@
+"""What is asked of a switching server, and what has to hold; the same on the CPU and on a GPU.
+
+Requests carry known texts (:mod:`known_texts`), so every token and, from the position of each
+step, every accept length is known beforehand, whatever the modes of the steps before it.
+"""
+
+import itertools
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from known_texts import KnownText
+from live_server import Answer
+from probed_server import Entries, ProbedServer, Step
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A known text and how much of its answer is asked for.
+
+    ``given`` tokens of the answer are part of the prompt, as in a second turn.
+    """
+
+    text: KnownText
+    tokens: int
+    given: int = 0
+
+    @property
+    def prompt(self) -> list[int]:
+        return self.text.prompt + self.text.answer[: self.given]
+
+    @property
+    def expected(self) -> list[int]:
+        return self.text.answer[self.given : self.given + self.tokens]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Requests and answers by request id, and the decode steps that they were in."""
+
+    requests: dict[str, Request]
+    answers: dict[str, Answer]
+    steps: list[Step]
+
+    def wrong_tokens(self) -> list[str]:
+        """Answers that are not the text's."""
+        return [
+            f"{rid}: expected {request.expected}, got {self.answers[rid].token_ids}"
+            for rid, request in self.requests.items()
+            if self.answers[rid].token_ids != request.expected
+        ]
+
+    def accepts(self) -> list[tuple[str, int, int, int]]:
+        """(request, position, expected, accepted) of every verify that can be predicted."""
+        found = []
+        for step in self.steps:
+            for row in step.rows if step.speculative else ():
+                predicted = self.requests[row.rid].text.draft.accepted
+                if row.position < len(predicted) and predicted[row.position] is not None:
+                    found.append((row.rid, row.position, predicted[row.position], row.accepted))
+        return found
+
+    def wrong_accepts(self) -> list[tuple[str, int, int, int]]:
+        """Those of :meth:`accepts` that are not as if speculation had never been off."""
+        return [accept for accept in self.accepts() if accept[2] != accept[3]]
+
+    def switches(self) -> int:
+        modes = [step.speculative for step in self.steps]
+        return sum(a != b for a, b in itertools.pairwise(modes))
+
+    def require_right(self) -> None:
+        """Every token is the text's, every verify accepts what a never-off draft would get."""
+        assert self.wrong_tokens() == []
+        assert self.accepts() or not any(step.speculative for step in self.steps)
+        assert self.wrong_accepts() == []
+
+
+def serve(
+    server: ProbedServer,
+    requests: Iterable[Request],
+    runs: str,
+    *,
+    apart_s: float = 0.0,
+    **sampling: Any,
+) -> Outcome:
+    """Send requests, ``apart_s`` seconds from one to the next, to an idle server; wait for all.
+
+    ``runs`` is the schedule of :meth:`ProbedServer.schedule`.
+    """
+    server.schedule(runs)
+    server.new_steps()
+    by_rid = {f"request-{next(_numbers)}": request for request in requests}
+    waiting = {}
+    for rid, request in by_rid.items():
+        waiting[rid] = server.submit(
+            request.prompt, rid=rid, max_new_tokens=request.tokens, **sampling
+        )
+        time.sleep(apart_s)
+    answers = {rid: future.result() for rid, future in waiting.items()}
+    return Outcome(by_rid, answers, [step for step in server.new_steps() if in_step(by_rid, step)])
+
+
+def in_step(rids: Iterable[str], step: Step) -> bool:
+    return not {row.rid for row in step.rows}.isdisjoint(rids)
+
+
+def of_many_lengths(texts: Sequence[KnownText], shortest: int, longest: int) -> list[Request]:
+    """A request for each text; they leave one after the other, not in the order they came."""
+    spread = range(len(texts))
+    lengths = [shortest + (longest - shortest) * (i * 5 % len(texts)) // len(texts) for i in spread]
+    return [Request(text, tokens) for text, tokens in zip(texts, lengths, strict=True)]
+
+
+def random_runs(seed: int, longest: int = 9, runs: int = 60) -> str:
+    """A schedule of seeded random run lengths, both modes in turn."""
+    rng = random.Random(seed)
+    return " ".join(f"{rng.randint(1, longest)}{'sp'[n % 2]}" for n in range(runs))
+
+
+@dataclass(frozen=True)
+class DraftKV:
+    """The draft's KV cache of an outcome's requests, seen after every step.
+
+    Attributes:
+        snapshots: how many were compared; one for each step and request.
+        worst: largest distance of any entry, in any of them, from the reference.
+        longest: the last snapshot of each request, in the order that they were asked in: K and V,
+            [positions, kv heads, head dim].
+    """
+
+    snapshots: int
+    worst: float
+    longest: list[Entries]
+
+
+def serve_watched(
+    server: ProbedServer, requests: Iterable[Request], runs: str, **options: Any
+) -> tuple[Outcome, DraftKV]:
+    """:func:`serve`, watching the draft's KV cache. With several ranks, their heads are joined."""
+    with server.watching_draft_kv():
+        outcome = serve(server, requests, runs, **options)
+    count, worst, longest = 0, 0.0, {}
+    for rid, by_rank in server.draft_kv():
+        if rid in outcome.requests:
+            keys, values = zip(*by_rank, strict=True)
+            entries = torch.cat(keys, 1), torch.cat(values, 1)
+            draft = outcome.requests[rid].text.draft
+            count, worst = count + 1, max(worst, distance(entries, (draft.k, draft.v)))
+            longest[rid] = entries
+    return outcome, DraftKV(count, worst, [longest[rid] for rid in outcome.requests])
+
+
+def distance(one: Entries, other: Entries) -> float:
+    """Largest absolute difference over the positions that both have."""
+    known = min(len(one[0]), len(other[0]))
+    return max(
+        (mine[:known] - theirs[:known]).abs().max().item()
+        for mine, theirs in zip(one, other, strict=True)
+    )
