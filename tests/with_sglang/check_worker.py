@@ -1,0 +1,196 @@
+"""What the worker does around SGLang's EAGLEWorkerV2, which is replaced by a stand-in."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from fakes import decode_batch
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+
+from cuda_graphs import CaptureSizes
+from sglang_specv2.counters import StepCounters
+from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
+from sglang_specv2.policy import Decision, Mode
+from sglang_specv2.worker import SpecV2Worker
+
+
+class Scripted:
+    """A policy that says what it is told, and notes what it is asked."""
+
+    name = "scripted"
+
+    def __init__(self, *modes):
+        self.modes, self.asked = list(modes), []
+
+    def decide(self, batch_size):
+        self.asked.append(batch_size)
+        return Decision(self.modes.pop(0), switched=False, reason="as scripted")
+
+
+class FakePlainStep:
+    def __init__(self, calls):
+        self.calls, self.drives_draft_last = calls, False
+
+    def run(self, batch, on_publish, grammar_barrier, *, padded_rows):
+        self.calls.append(f"plain of {padded_rows}")
+        return SimpleNamespace(drives_draft_last=self.drives_draft_last)
+
+
+@pytest.fixture
+def worker(runner, sync, calls, monkeypatch):
+    def upstream(self, batch, on_publish=None, grammar_barrier=None):
+        calls.append("upstream")
+        return "upstream's result"
+
+    monkeypatch.setattr(EAGLEWorkerV2, "forward_batch_generation", upstream)
+    worker = SpecV2Worker.__new__(SpecV2Worker)
+    draft_runner = SimpleNamespace(
+        tp_group=None, war_fastpath_read_done_event="stale", attn_backend=2
+    )
+    worker._draft_worker = SimpleNamespace(
+        draft_runner=draft_runner,
+        draft_tp_context=lambda group: nullcontext(),
+        draft_attn_backend=1,
+        draft_extend_attn_backend=None,
+    )
+    worker._target_worker = SimpleNamespace(model_runner=runner)
+    worker.config = None
+    worker.policy = Scripted()
+    worker.draft_sync = sync
+    worker.counters = StepCounters()
+    worker._mode = Mode.SPECULATIVE
+    worker._batch_size = 0
+    worker._last_switch_log = float("-inf")
+    worker._warned_of_eager = False
+    worker._draft_reads_last = True
+    worker.plain_runtime = PlainDecodeRuntime(runner, sync)
+    worker._plain = FakePlainStep(calls)
+    worker.selector = worker._build_selector(CaptureSizes(()))
+    worker._draft_prefill = lambda *args: calls.append("draft's own prefill")
+    return worker
+
+
+@pytest.fixture
+def batch(runner):
+    return decode_batch(runner, [3, 7], [5, 11])
+
+
+def decode(worker, batch, *modes):
+    worker.policy = Scripted(*modes)
+    return [worker.forward_batch_generation(batch) for _ in modes]
+
+
+def test_the_policy_is_asked_once_a_decode_step_and_never_for_a_prefill(worker, batch):
+    decode(worker, batch, Mode.PLAIN, Mode.SPECULATIVE)
+    assert worker.policy.asked == [2, 2]
+
+    batch.forward_mode = ForwardMode.EXTEND
+    worker.forward_batch_generation(batch)
+    assert worker.policy.asked == [2, 2]
+
+
+def test_a_prefill_first_writes_what_is_pending_and_is_upstreams(worker, batch, calls):
+    batch.forward_mode = ForwardMode.EXTEND
+
+    assert worker.forward_batch_generation(batch) == "upstream's result"
+
+    assert calls == ["before step of None", "upstream"]
+
+
+def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
+    assert decode(worker, batch, Mode.SPECULATIVE) == ["upstream's result"]
+
+    assert calls == ["before step of None", "resume", "upstream"]
+    assert worker.counters.resumes == 1
+    assert worker.draft_worker.draft_runner.war_fastpath_read_done_event is None
+
+
+def test_a_plain_step_is_not_upstreams(worker, batch, calls):
+    decode(worker, batch, Mode.PLAIN)
+
+    assert calls == ["plain of None"]
+    assert worker.counters.plain_tokens == 2
+
+
+def test_the_scheduler_waits_for_whoever_reads_last(worker, batch, runner):
+    draft_runner = worker.draft_worker.draft_runner
+    assert worker.war_fastpath_runner is draft_runner
+
+    decode(worker, batch, Mode.PLAIN)
+    assert worker.war_fastpath_runner is runner
+
+    worker._plain.drives_draft_last = True
+    decode(worker, batch, Mode.PLAIN)
+    assert worker.war_fastpath_runner is draft_runner
+
+    worker._plain.drives_draft_last = False
+    decode(worker, batch, Mode.PLAIN, Mode.SPECULATIVE)
+    assert worker.war_fastpath_runner is draft_runner
+
+    decode(worker, batch, Mode.PLAIN)
+    batch.forward_mode = ForwardMode.EXTEND
+    worker.forward_batch_generation(batch)
+    assert worker.war_fastpath_runner is draft_runner
+
+
+def test_switches_are_counted_and_steps_by_what_ran(worker, batch):
+    s, p = Mode.SPECULATIVE, Mode.PLAIN
+    decode(worker, batch, s, p, p, s, p)
+
+    status = worker.specv2_status()
+    assert status["switches"] == {"plain": 2, "speculative": 1}
+    assert sum(status["steps"].values()) == 5
+    assert status["mode"] == "plain"
+    assert status["batch_size"] == 2
+    assert status["draft_sync"] == "fake"
+
+
+def test_verifies_are_counted_when_their_outcome_is_known(worker):
+    worker.specv2_observe([2, 0, 1])
+
+    assert worker.specv2_status()["accept_length"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "images", "own"),
+    [(Mode.PLAIN, None, False), (Mode.PLAIN, "images", True), (Mode.SPECULATIVE, None, True)],
+)
+def test_only_while_off_a_prefill_leaves_out_the_drafts_own(
+    worker, batch, calls, mode, images, own
+):
+    worker._mode, batch.forward_mode = mode, ForwardMode.EXTEND
+
+    worker._prefill_draft(batch, None, None, images)
+
+    assert calls == ["draft's own prefill" if own else "prefill"]
+
+
+def test_the_attention_of_plain_steps_is_asked_for_its_needs_too(worker):
+    assert worker.plain_runtime.attn_backend in worker.spec_v2_attn_backends
+
+
+def test_always_speculating_is_upstream_alone(worker, batch, calls):
+    worker.selector = worker.draft_sync = None
+
+    assert worker.forward_batch_generation(batch) == "upstream's result"
+    assert calls == ["upstream"]
+    assert worker.war_fastpath_runner is worker.draft_worker.draft_runner
+
+
+class Runner:
+    spec_algorithm, init_new_workspace = "EAGLE3", False
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_capture_leaves_the_target_as_it_was(fails):
+    runner = Runner()
+    try:
+        with _target_without_speculation(runner):
+            assert runner.spec_algorithm.is_none()
+            runner.init_new_workspace = True
+            if fails:
+                raise RuntimeError("no memory")
+    except RuntimeError:
+        assert fails
+    assert (runner.spec_algorithm, runner.init_new_workspace) == ("EAGLE3", False)
