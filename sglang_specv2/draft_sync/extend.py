@@ -1,7 +1,7 @@
 """Full draft forward of one token: keeps any draft in step, and makes a proposal on resuming.
 
 The draft worker's own extend runs at ``num_draft_tokens`` rows per request. Here the same code runs
-at one row, with its own attention backend and, where SGLang captures the extend, its own graphs.
+at one row, with an attention backend of its own and without a CUDA graph.
 """
 
 from __future__ import annotations
