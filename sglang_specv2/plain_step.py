@@ -21,8 +21,8 @@ from sglang.srt.model_executor.forward_batch_info import (
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 from sglang_specv2.batch_checks import require_plain_rows
+from sglang_specv2.batch_state import preserved
 from sglang_specv2.draft_sync.base import DraftSync
-from sglang_specv2.draft_sync.extend import preserved
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.step_ops import advance, relay
 

@@ -1,14 +1,18 @@
 """Full draft forward of one token: keeps any draft in step, and makes a proposal on resuming.
 
 The draft worker's own extend runs at ``num_draft_tokens`` rows per request. Here the same code runs
-at one row, with an attention backend of its own and without a CUDA graph.
+at one row, with an attention backend and CUDA graphs of its own. Where SGLang captures no graphs of
+a draft extend (fa3, for one), this has none either.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +20,28 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
+from sglang_specv2.batch_state import preserved
 from sglang_specv2.draft_sync.base import DraftSync
+from sglang_specv2.errors import CaptureError
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def preserved(batch: Any) -> Iterator[None]:
-    """Put every field of a ScheduleBatch back afterwards, also when the body raises."""
-    saved = {field.name: getattr(batch, field.name) for field in fields(batch)}
+def _one_row_per_request(model_runner: Any) -> Iterator[None]:
+    """Let SGLang's runner of a draft extend see one draft token, while it is built.
+
+    It takes its width from the arguments the server was started with, which are read-only, so for
+    that long the model runner shows a copy of them. Put back also when the capture raises.
+    """
+    arguments = model_runner.server_args
+    shown = copy.copy(arguments)
+    vars(shown)["speculative_num_draft_tokens"] = 1
+    model_runner.server_args = shown
     try:
         yield
     finally:
-        for name, value in saved.items():
-            setattr(batch, name, value)
+        model_runner.server_args = arguments
 
 
 @dataclass(frozen=True)
@@ -53,20 +67,45 @@ class _ExtendState:
 
 
 class OneTokenExtend:
-    """The draft's full forward of one token per request, without a CUDA graph.
-
-    SGLang sizes the graphs of a draft extend from the arguments the server was started with, not
-    from the width in force, so a capture at one token would be refused by every batch of it.
+    """The draft's full forward of one token per request.
 
     Args:
         worker: the EAGLE worker; its draft worker lends model, pools and code.
+
+    Raises:
+        CaptureError: SGLang could not capture the graphs, or captured them at another width.
     """
 
     def __init__(self, worker: Any) -> None:
-        self._draft_worker = worker.draft_worker
-        with worker._override_worker_state(0, 1):
-            self._draft_worker.init_attention_backend()
-            self._state = replace(_ExtendState.of(self._draft_worker), graph_runner=None)
+        self._draft_worker = draft = worker.draft_worker
+        start = time.perf_counter()
+        try:
+            with worker._override_worker_state(0, 1), _one_row_per_request(draft.draft_runner):
+                draft.init_attention_backend()
+                draft._capture_cuda_graphs()
+                self._state = _ExtendState.of(draft)
+        except Exception as error:
+            raise CaptureError(
+                "capturing the draft extend of one token failed: expected room for its graphs "
+                f"beside the speculative ones, got {type(error).__name__}: {error}. Lower "
+                "--mem-fraction-static or --cuda-graph-max-bs-decode, or serve with "
+                "--speculative-dynamic always."
+            ) from error
+        graphs = self._state.graph_runner
+        if graphs is None:
+            logger.info("One-token draft extend: eager; SGLang captures none for this backend.")
+            return
+        if graphs.captured_req_width != 1:
+            raise CaptureError(
+                "the graphs of the one-token draft extend: expected 1 row per request, got "
+                f"{graphs.captured_req_width}. This SGLang takes the width from elsewhere; "
+                "run `sglang-specv2 doctor`."
+            )
+        logger.info(
+            "One-token draft extend: captured %d graphs in %.2f s.",
+            len(graphs.capture_bs),
+            time.perf_counter() - start,
+        )
 
     def run(
         self,

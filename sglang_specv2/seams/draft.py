@@ -12,6 +12,9 @@ _RELAY_API = "the relay between steps has a documented interface"
 _WORKER = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker"
 _RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner"
 _DRAFT_INPUT = "sglang.srt.speculative.eagle_info.EagleDraftInput"
+_EXTEND_GRAPHS = (
+    "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner.EAGLEDraftExtendCudaGraphRunner"
+)
 _UTILS = "sglang.srt.speculative.eagle_utils"
 _RELAY = "sglang.srt.managers.overlap_utils"
 _POOL = "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool"
@@ -37,6 +40,7 @@ _DRAFT_WORKER_SEAMS = (
             "draft_runner": ("attribute", "model, pools and device of the draft"),
             "draft_tp_context": ("attribute", "around our forwards of the draft"),
             "init_attention_backend": ("(self)", "a second backend, at one row per request"),
+            "_capture_cuda_graphs": ("(self)", "its graphs likewise"),
             "_draft_extend_for_decode": ("(self, batch, batch_result)", "the one-token extend"),
             "_draft_extend_for_prefill": (
                 "(self, batch, target_hidden_states, next_token_ids, mm_input_embeds)",
@@ -61,6 +65,21 @@ _DRAFT_WORKER_SEAMS = (
         },
         why=_DRAFT_MODEL,
         until=_KV_API,
+    ),
+    *members(
+        _RUNNER,
+        {"server_args": ("attribute", "shown with one draft token while those graphs are built")},
+        why="a draft extend's graphs take their width from the arguments of the start",
+        until=_ONE_TOKEN_API,
+    ),
+    *members(
+        _EXTEND_GRAPHS,
+        {
+            "captured_req_width": ("attribute", "that it is one"),
+            "capture_bs": ("attribute", "how many there are"),
+        },
+        why="graphs of another width would be refused at every replay, in silence",
+        until=_ONE_TOKEN_API,
     ),
     Seam(
         "sglang.srt.distributed.parallel_state_wrapper.ParallelState.tp_size",
