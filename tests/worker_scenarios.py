@@ -16,6 +16,15 @@ from known_texts import KnownText
 from live_server import Answer
 from probed_server import Entries, ProbedServer, Step
 
+from sglang_specv2.policy import Mode, ThresholdPolicy
+
+THRESHOLD = {"disable_above": 3, "enable_at": 2, "min_dwell": 4}
+THRESHOLD_FLAGS = (
+    *("--speculative-disable-batch-threshold", "3"),
+    *("--speculative-enable-batch-threshold", "2"),
+    *("--speculative-switch-min-dwell", "4"),
+)
+
 _numbers = itertools.count()
 
 
@@ -120,6 +129,18 @@ def random_runs(seed: int, longest: int = 9, runs: int = 60) -> str:
     """A schedule of seeded random run lengths, both modes in turn."""
     rng = random.Random(seed)
     return " ".join(f"{rng.randint(1, longest)}{'sp'[n % 2]}" for n in range(runs))
+
+
+def follows_the_threshold(steps: Sequence[Step]) -> bool:
+    """Whether the modes are those of a policy of :data:`THRESHOLD`, from some state at first."""
+    modes = [Mode.SPECULATIVE if step.speculative else Mode.PLAIN for step in steps]
+    for mode in Mode:
+        for steps_since_switch in (None, *range(THRESHOLD["min_dwell"] + 1)):
+            policy = ThresholdPolicy(**THRESHOLD)
+            policy._mode, policy._steps_since_switch = mode, steps_since_switch
+            if modes == [policy.decide(len(step.rows)).mode for step in steps]:
+                return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ OFF_PERIODS = ["3s 1p", "3s 2p", "3s 17p", random_runs(3, 6)]
 
 
 @pytest.fixture(scope="module")
-def kv(start_probed):
-    return start_probed("--speculative-disable-batch-threshold", "3")
+def kv(switching_server):
+    return switching_server
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,23 @@ What is compared here is what they compare; only the server is broken. One serve
 one fault after the other, the deadly ones last.
 """
 
-import time
-
 import pytest
 from live_server import ServerError
-from worker_scenarios import Request, of_many_lengths, serve, serve_watched
-
-from sglang_specv2.policy import Mode, ThresholdPolicy
+from worker_scenarios import (
+    THRESHOLD_FLAGS,
+    Request,
+    follows_the_threshold,
+    of_many_lengths,
+    serve,
+    serve_watched,
+)
 
 FROM_THE_REFERENCE = 5e-5
 
 
 @pytest.fixture(scope="module")
 def server(start_probed):
-    flags = ("--speculative-disable-batch-threshold", "2", "--speculative-switch-min-dwell", "6")
-    return start_probed(*flags)
+    return start_probed(*THRESHOLD_FLAGS)
 
 
 @pytest.fixture
@@ -84,46 +86,44 @@ def test_a_dwell_that_is_ignored_is_seen_in_the_modes(server, plant, texts):
     for fault in ("", "dwell_ignored"):
         plant(fault)
         steps = around_the_threshold(server, texts)
-        assert follows_the_policy(steps) == (not fault)
+        assert follows_the_threshold(steps) == (not fault)
 
 
 def around_the_threshold(server, texts):
     """One long request, and others that come and go beside it within the dwell."""
     server.schedule("")
     server.new_steps()
-    waiting = [server.submit(texts[0].prompt, max_new_tokens=220)]
-    for _ in range(8):
-        waiting += [server.submit(text.prompt, max_new_tokens=3) for text in texts[1:4]]
-        time.sleep(0.05)
-    for future in waiting:
-        future.result()
+    alone = server.submit(texts[0].prompt, max_new_tokens=260)
+    for _ in range(6):
+        server.generate([text.prompt for text in texts[1:6]], max_new_tokens=4)
+    alone.result()
     server.wait_until_idle()
     return server.new_steps()
 
 
-def follows_the_policy(steps):
-    """Whether some state of a policy with the same thresholds decides as the steps show."""
-    for steps_since_switch in range(-1, 7):
-        policy = ThresholdPolicy(disable_above=2, enable_at=1, min_dwell=6)
-        # As left by the steps before the first one seen.
-        policy._mode = Mode.SPECULATIVE if steps[0].speculative else Mode.PLAIN
-        policy._steps_since_switch = steps_since_switch
-        modes = [policy.decide(len(step.rows)).mode is Mode.SPECULATIVE for step in steps]
-        if modes == [step.speculative for step in steps]:
-            return True
-    return False
+def test_a_draft_that_computes_nan_changes_no_token(server, plant, texts):
+    plant("nan_in_the_draft")
+    outcome, _ = broken(server, texts, "2s 2p")
+
+    assert outcome.wrong_tokens() == []
+    assert {accept[3] for accept in outcome.accepts()[20:]} == {1}, "no such draft is accepted"
+    plant("")
+    server.wait_until_idle()
+    serve(server, [Request(texts[7], 60)], "1s 1p").require_right()
 
 
-def test_a_leaked_slot_ends_an_idle_server(server, plant, texts):
+def test_nothing_reads_what_is_not_written_yet(server, plant, texts):
+    plant("poisoned_reserve")
+    outcome, draft_kv = broken(server, texts, "2s 3p")
+
+    outcome.require_right()
+    assert draft_kv.worst <= FROM_THE_REFERENCE
+    server.wait_until_idle()
+
+
+def test_a_leaked_slot_ends_the_server(server, plant, texts):
+    """SGLang's own check, after every iteration of the scheduler."""
     plant("leaked_slot")
-    serve(server, [Request(texts[0], 20)], "1s 1p")
-
-    with pytest.raises((ServerError, OSError)):
-        stay_idle(server)
-    assert "leak" in server.log.read_text()
-
-
-def stay_idle(server):
-    for _ in range(20):
-        server.wait_until_idle()
-        time.sleep(0.5)
+    with pytest.raises(ServerError):
+        serve(server, [Request(texts[0], 20)], "1s 1p")
+    assert "Leak Detected" in server.log.read_text()

@@ -23,9 +23,8 @@ RUNS = ["1p", "1s", "1s 1p", "3s 5p"]
 
 
 @pytest.fixture(scope="module")
-def server(start_probed):
-    threshold = ("--speculative-disable-batch-threshold", "3")
-    return start_probed(*threshold, "--enable-metrics", "--decode-log-interval", "1")
+def server(switching_server):
+    return switching_server
 
 
 @pytest.fixture(scope="module")

@@ -21,17 +21,12 @@ def full(start_probed):
 
 @pytest.fixture(scope="module")
 def paged(start_probed):
-    return start_probed(*FLAGS, "--max-total-tokens", "1024", "--page-size", "16", env=HOPEFUL)
+    """Every seventh step of the scheduler retracts, whether or not the pool is full."""
+    env = HOPEFUL | {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+    return start_probed(*FLAGS, "--max-total-tokens", "1536", "--page-size", "16", env=env)
 
 
-@pytest.fixture(scope="module")
-def retracting(start_probed):
-    """Every fifth step of the scheduler retracts, whether or not the pool is full."""
-    env = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "5"}
-    return start_probed(*FLAGS, env=env)
-
-
-@pytest.fixture(params=["full", "paged", "retracting"])
+@pytest.fixture(params=["full", "paged"])
 def server(request):
     server = request.getfixturevalue(request.param)
     yield server

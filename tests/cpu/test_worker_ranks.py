@@ -1,22 +1,21 @@
 """Two tensor-parallel ranks decide alike at every step; each keeps its part of the draft's KV."""
 
 import pytest
-from worker_scenarios import Request, of_many_lengths, random_runs, serve_watched
+from worker_scenarios import THRESHOLD_FLAGS, Request, of_many_lengths, random_runs, serve_watched
 
 FROM_THE_REFERENCE = 5e-5
 
 
 @pytest.fixture(scope="module")
 def server(start_probed):
-    flags = ("--speculative-disable-batch-threshold", "3", "--speculative-switch-min-dwell", "3")
-    return start_probed("--tp-size", "2", *flags)
+    return start_probed("--tp-size", "2", *THRESHOLD_FLAGS)
 
 
 @pytest.mark.parametrize("runs", ["", "1s 1p", "2s 17p", random_runs(7)])
 def test_ranks_decide_alike(server, texts, runs):
     server.new_steps(rank=1)
     requests = of_many_lengths(texts[:7], 20, 60)
-    outcome, draft_kv = serve_watched(server, requests, runs, apart_s=0.1)
+    outcome, draft_kv = serve_watched(server, requests, runs, apart_s=0.1 if runs else 0)
     other_rank = [step for step in server.new_steps(rank=1) if step.rows]
     server.wait_until_idle()
 

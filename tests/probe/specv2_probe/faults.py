@@ -158,6 +158,42 @@ def chain_position(in_force: InForce) -> None:
     EagleDraftWorker.draft_forward = draft_forward
 
 
+def nan_in_the_draft(in_force: InForce) -> None:
+    """No fault of ours: every logit of the draft's extend is NaN."""
+    from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
+
+    original = EagleDraftWorker._draft_extend_for_decode
+
+    def _draft_extend_for_decode(self: Any, batch: Any, result: Any) -> None:
+        hidden_states = result.logits_output.hidden_states
+        if in_force():
+            result.logits_output.hidden_states = torch.full_like(hidden_states, torch.nan)
+        original(self, batch, result)
+
+    EagleDraftWorker._draft_extend_for_decode = _draft_extend_for_decode
+
+
+def poisoned_reserve(in_force: InForce) -> None:
+    """No fault: before each step, the draft's entries that nobody may read yet are made NaN."""
+    from sglang_specv2.worker import SpecV2Worker
+
+    original = SpecV2Worker.forward_batch_generation
+
+    def forward(worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if in_force() and batch.forward_mode.is_decode():
+            pool = worker.draft_worker.draft_runner.token_to_kv_pool
+            table = batch.req_to_token_pool.req_to_token
+            for request, row, length in zip(
+                batch.reqs, batch.req_pool_indices, batch.seq_lens, strict=True
+            ):
+                reserve = table[row, length : request.kv.kv_allocated_len].long()
+                pool.get_key_buffer(0)[reserve] = torch.nan
+                pool.get_value_buffer(0)[reserve] = torch.nan
+        return original(worker, batch, *args, **kwargs)
+
+    SpecV2Worker.forward_batch_generation = forward
+
+
 def leaked_slot(in_force: InForce) -> None:
     """A KV slot is taken in a plain step and never given back."""
     from sglang_specv2.worker import SpecV2Worker
@@ -202,6 +238,8 @@ FAULTS: dict[str, Callable[[InForce], None]] = {
         runner_not_swapped_back,
         verify_length,
         chain_position,
+        nan_in_the_draft,
+        poisoned_reserve,
         leaked_slot,
         dwell_ignored,
     )
