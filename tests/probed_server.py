@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,16 @@ import torch
 from live_server import ROOT, LiveServer
 
 PROBE = ROOT / "tests" / "probe"
+
+# Not on a GPU, where they would wait for it and so hide what overlap may break.
+SGLANGS_OWN_CHECKS = {
+    # What a step relays is poisoned once it is read: reading it twice, or before it is written,
+    # ends the scheduler.
+    "SGLANG_IS_IN_CI": "1",
+    # After every iteration of the scheduler each KV slot has exactly one owner.
+    "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
+    "SGLANG_CHECK_KV_PAGE_INVARIANTS": "1",
+}
 
 Entries = tuple[torch.Tensor, torch.Tensor]
 
@@ -34,6 +45,7 @@ class Step:
 
     family: str
     stride: int
+    graph: bool
     resumed: bool
     rows: tuple[Row, ...]
 
@@ -69,7 +81,18 @@ class ProbedServer(LiveServer):
             "SPECV2_PROBE_DRAFT_KV": str(self._folder / "draft-kv"),
             "SPECV2_PROBE_FAULT": str(self._folder / "fault"),
         }
+        if options.get("device", "cpu") == "cpu":
+            variables |= SGLANGS_OWN_CHECKS
         super().__init__(model, log, draft, env=variables | dict(env or {}), **options)
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """At once: there is nothing that a test server would have to finish."""
+        if self.is_alive():
+            os.killpg(self._process.pid, signal.SIGKILL)
+        super().stop()
 
     def schedule(self, runs: str) -> None:
         """Force the modes of the coming steps, ``5s 256p``, repeated; ``""``: the policy's own.
@@ -118,4 +141,4 @@ class ProbedServer(LiveServer):
 def _step(line: dict[str, Any]) -> Step:
     columns = (line["rids"], line["positions"], line["pending"], line["accepted"])
     rows = tuple(Row(*row) for row in zip(*columns, strict=True))
-    return Step(line["family"], line["stride"], bool(line["resumed"]), rows)
+    return Step(line["family"], line["stride"], line["graph"], bool(line["resumed"]), rows)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from known_texts import KnownText, known_texts
@@ -35,12 +34,18 @@ def start_probed(
     folder = tmp_path_factory.mktemp("probed")
     servers: list[ProbedServer] = []
 
-    def start(*arguments: str) -> ProbedServer:
+    def start(*arguments: str, speculate: bool = True, **env: str) -> ProbedServer:
         log = folder / f"server-{len(servers)}.log"
         target, draft = trained_pair
         servers.append(
             ProbedServer(
-                target, log, draft, arguments=(*FLAGS, *arguments), env=FP32, device="cuda"
+                target,
+                log,
+                draft if speculate else None,
+                arguments=(*FLAGS, *arguments),
+                env=FP32 | env,
+                device="cuda",
+                start_timeout_s=300,
             )
         )
         return servers[-1]

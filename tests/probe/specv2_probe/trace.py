@@ -3,12 +3,14 @@
 ============== ==================================================================================
 ``family``     graph family that ran the step
 ``stride``     rows per request of the step's result
+``graph``      whether the target's forward replayed a CUDA graph
 ``resumed``    draft forwards that rows left pending needed first, 0 or 1
 ``rids``       requests, in the batch's order; the lists below are in the same
 ``positions``  position each step began with: tokens known before it, less one
 ``pending``    whether the draft's entry of the position before that, and its proposal, were due
 ``accepted``   tokens gained
-``step_ms``    time of the step, on the GPU's own clock if there is one
+``begin_ms``   when the step began, since the first one, on the GPU's own clock if there is one
+``step_ms``    time of the step, on the same clock
 ============== ==================================================================================
 """
 
@@ -43,7 +45,7 @@ class _Step:
     """What is known of a step; tensors are read later, so that nothing waits for the GPU."""
 
     def __init__(self, worker: Any, batch: Any) -> None:
-        self._begin = _mark(worker)
+        self.begin = _mark(worker)
         self._families = dict(worker.counters.steps)
         self._resumes = worker.counters.resumes
         self._rids = [request.rid for request in batch.reqs]
@@ -55,20 +57,29 @@ class _Step:
         self._family = next(name for name in steps if steps[name] != self._families.get(name, 0))
         self._resumed = worker.counters.resumes - self._resumes
         self._stride = result.speculative_num_draft_tokens
-        self._accepted = result.accept_lens.clone()
+        self._graph = bool(result.can_run_cuda_graph)
+        # Copied to pinned memory behind the step; read once its event has passed.
+        self._columns = [
+            column.to("cpu", non_blocking=True)
+            for column in (self._positions, self._pending, result.accept_lens.clone())
+        ]
         self._end = _mark(worker)
 
-    def line(self) -> str:
+    def line(self, origin: Any) -> str:
+        step_ms = _elapsed_ms(self.begin, self._end)
+        positions, pending, accepted = (column.tolist() for column in self._columns)
         return json.dumps(
             {
                 "family": self._family,
                 "stride": self._stride,
+                "graph": self._graph,
                 "resumed": self._resumed,
                 "rids": self._rids,
-                "positions": self._positions.tolist(),
-                "pending": self._pending.tolist(),
-                "accepted": self._accepted.tolist(),
-                "step_ms": _elapsed_ms(self._begin, self._end),
+                "positions": positions,
+                "pending": pending,
+                "accepted": accepted,
+                "begin_ms": _elapsed_ms(origin, self.begin),
+                "step_ms": step_ms,
             }
         )
 
@@ -79,13 +90,15 @@ class _Trace:
     def __init__(self, path: str) -> None:
         self._path = path
         self._waiting: list[_Step] = []
+        self._origin: Any = None
 
     def write(self, worker: Any, step: _Step) -> None:
+        self._origin = self._origin or step.begin
         self._waiting.append(step)
         late = 2 if worker.device == "cuda" else 0
         with open(f"{self._path}.{worker.ps.tp_rank}", "a") as out:
             while len(self._waiting) > late:
-                out.write(self._waiting.pop(0).line() + "\n")
+                out.write(self._waiting.pop(0).line(self._origin) + "\n")
 
 
 def _mark(worker: Any) -> Any:
