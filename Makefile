@@ -13,6 +13,9 @@ IN_ENVIRONMENT = python="$$($(PYTHON) tools/environment.py --print-python)" && \
 IN_LIGHT_ENVIRONMENT = $(subst --print-python,--light --print-python,$(IN_ENVIRONMENT))
 IN_FULL_ENVIRONMENT = $(subst --print-python,--full --print-python,$(IN_ENVIRONMENT))
 PYTEST = -m pytest --timeout=900
+# Two files of tests at a time; a file's tests share their servers. WORKERS=0: one after the other.
+WORKERS ?= 2
+PARALLEL = -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help:  ## list the targets
@@ -25,11 +28,11 @@ setup:  ## make the environment and print its Python
 
 .PHONY: test
 test:  ## all tests that this machine can run; TESTS=tests/unit or ARGS="-k chain" narrow
-	@$(IN_ENVIRONMENT) $(PYTEST) $(TESTS) $(ARGS)
+	@$(IN_ENVIRONMENT) $(PYTEST) $(PARALLEL) $(TESTS) $(ARGS)
 
 .PHONY: test-cpu
 test-cpu:  ## the tests that need no GPU, in the light environment
-	@$(IN_LIGHT_ENVIRONMENT) $(PYTEST) $(TESTS) --ignore=tests/gpu $(ARGS)
+	@$(IN_LIGHT_ENVIRONMENT) $(PYTEST) $(PARALLEL) $(TESTS) --ignore=tests/gpu $(ARGS)
 
 .PHONY: test-gpu
 test-gpu:  ## the tests that need a GPU, in the full environment

@@ -28,6 +28,7 @@ setup(
     install_requires=["nvidia-ml-py"],
     extras_require={
         "sglang": [f"sglang=={VERSIONS['SUPPORTED_SGLANG']}"],
+        "bench": ["matplotlib>=3.8", "requests>=2.30", "rich>=13"],
         "test": ["pytest>=8", "hypothesis>=6"],
         "lint": ["ruff", "mypy"],
     },
