@@ -1,5 +1,6 @@
 """Fixtures for tests that drive a real server."""
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,16 @@ from sglang_specv2 import cpu
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def _the_environment_is_put_back() -> Iterator[None]:
+    """What a test leaves in it would reach the servers of others."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.policy.base import Decision, Mode, Policy
+from sglang_specv2.policy.acceptance import Acceptance
+from sglang_specv2.policy.auto import AutoPolicy
+from sglang_specv2.policy.base import Cause, Decision, Mode, Policy
+from sglang_specv2.policy.cost import CostModel, Point
 from sglang_specv2.policy.fixed import AlwaysPolicy, NeverPolicy
 from sglang_specv2.policy.schedule import SchedulePolicy
 from sglang_specv2.policy.threshold import ThresholdPolicy
 
 __all__ = [
+    "Acceptance",
     "AlwaysPolicy",
+    "AutoPolicy",
+    "Cause",
+    "CostModel",
     "Decision",
     "Mode",
     "NeverPolicy",
+    "Point",
     "Policy",
     "SchedulePolicy",
     "ThresholdPolicy",

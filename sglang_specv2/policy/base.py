@@ -23,37 +23,56 @@ class Mode(str, Enum):
         return Mode.PLAIN if self is Mode.SPECULATIVE else Mode.SPECULATIVE
 
 
+class Cause(str, Enum):
+    """What a decision goes back to, in a word that metrics are labelled with."""
+
+    FIXED = "fixed"
+    SCHEDULE = "schedule"
+    BATCH_SIZE = "batch_size"
+    ESTIMATE = "estimate"
+    PROBE = "probe"
+    OPT_OUT = "opt_out"
+
+    __str__ = str.__str__
+
+
 @dataclass(frozen=True)
 class Decision:
     """What one step does.
 
     Attributes:
         mode: how the step runs.
-        switched: whether the mode differs from the step before; false at the first step.
+        switched: whether the mode or the number of draft steps differs from the step before;
+            false at the first step.
         reason: why, in words and numbers.
+        steps: draft steps of a speculative step; None: as many as the server was started with.
+        cause: what the decision goes back to.
     """
 
     mode: Mode
     switched: bool
     reason: str
+    steps: int | None = None
+    cause: Cause = Cause.FIXED
 
 
 class Policy(Protocol):
-    """Decides from the sequence of batch sizes alone.
+    """Decides from what every tensor-parallel rank knows alike: the batch, and its past.
 
-    Two instances that were built alike and saw the same calls have decided alike: every
-    tensor-parallel rank keeps its own and all stay in step.
+    Two instances that were built alike and saw the same calls have decided alike: every rank keeps
+    its own and all stay in step.
     """
 
     @property
     def name(self) -> str:
         """A short word for logs and metrics."""
 
-    def decide(self, batch_size: int) -> Decision:
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """Decide the next decode step; one call is one step.
 
         Args:
             batch_size: live requests in the decode batch; waiting prefills do not count.
+            context_tokens: tokens that these requests hold together, prompts and outputs.
 
         Raises:
             BatchShapeError: ``batch_size`` is below 1.

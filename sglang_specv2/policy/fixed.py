@@ -10,7 +10,7 @@ class AlwaysPolicy:
 
     name = "always"
 
-    def decide(self, batch_size: int) -> Decision:
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
         require_live(batch_size)
         return Decision(Mode.SPECULATIVE, switched=False, reason="policy 'always' speculates")
@@ -21,7 +21,7 @@ class NeverPolicy:
 
     name = "never"
 
-    def decide(self, batch_size: int) -> Decision:
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
         require_live(batch_size)
         return Decision(Mode.PLAIN, switched=False, reason="policy 'never' does not speculate")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count, repeat
 
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.policy.base import Decision, Mode, require_live
+from sglang_specv2.policy.base import Cause, Decision, Mode, require_live
 
 _RANDOM_SWITCH_PROBABILITY = 1 / 3
 
@@ -32,7 +32,7 @@ class SchedulePolicy:
         self._mode: Mode | None = None
         self._step = 0
 
-    def decide(self, batch_size: int) -> Decision:
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
         require_live(batch_size)
         if self._mode is None:
@@ -43,7 +43,7 @@ class SchedulePolicy:
             self._mode = self._mode.other
         reason = f"step {self._step} of the schedule {self.schedule!r}"
         self._step += 1
-        return Decision(self._mode, switched, reason)
+        return Decision(self._mode, switched, reason, cause=Cause.SCHEDULE)
 
 
 def _parse(schedule: str) -> Iterator[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.policy.base import Decision, Mode, require_at_least, require_live
+from sglang_specv2.policy.base import Cause, Decision, Mode, require_at_least, require_live
 
 
 class ThresholdPolicy:
@@ -37,7 +37,7 @@ class ThresholdPolicy:
         self._mode: Mode | None = None
         self._steps_since_switch: int | None = None
 
-    def decide(self, batch_size: int) -> Decision:
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
         require_live(batch_size)
         wanted, reason = self._wanted(batch_size)
@@ -53,7 +53,7 @@ class ThresholdPolicy:
         if switched:
             self._steps_since_switch = 0
         self._mode = wanted
-        return Decision(wanted, switched, reason)
+        return Decision(wanted, switched, reason, cause=Cause.BATCH_SIZE)
 
     def _wanted(self, batch_size: int) -> tuple[Mode, str]:
         if batch_size > self.disable_above:

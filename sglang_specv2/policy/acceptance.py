@@ -1,0 +1,92 @@
+"""What the target accepted lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PRIOR_RATE = 0.6
+"""Share of drafts taken to be accepted, at each place of the chain, before any was seen.
+
+With two draft steps: 1 + 0.6 + 0.36 = 1.96 tokens a step.
+"""
+
+HALF_LIFE_VERIFIES = 256
+"""After so many verified requests, what was seen before counts half."""
+
+_STALE = 8  # Evidence of other batch sizes fades so much slower.
+_WEIGHT_OF_PRIOR = 8.0  # In verifies.
+
+
+@dataclass
+class _Rate:
+    """Drafts accepted among those the target looked at, both fading."""
+
+    accepted: float = 0.0
+    tried: float = 0.0
+
+    def fade(self, factor: float) -> None:
+        self.accepted *= factor
+        self.tried *= factor
+
+    def estimate(self, prior: float) -> float:
+        return (self.accepted + prior * _WEIGHT_OF_PRIOR) / (self.tried + _WEIGHT_OF_PRIOR)
+
+
+class Acceptance:
+    """Estimates accept lengths from the outcomes of verifies, by batch-size bucket.
+
+    Kept are the conditional rates: of the requests whose first ``i`` drafts were accepted, how many
+    had the next one accepted too. So an outcome of one draft step says what it can about two, and
+    the accept length of ``k`` steps is ``1 + r1 + r1·r2 + … + r1···rk``. Buckets are powers of two;
+    each leans on all of them together until it has seen enough itself.
+
+    Args:
+        steps: most draft steps of a verify.
+        prior_rate: the rate before anything was seen.
+    """
+
+    def __init__(self, steps: int, prior_rate: float = PRIOR_RATE) -> None:
+        self._prior = prior_rate
+        self._all = [_Rate() for _ in range(steps)]
+        self._buckets: dict[int, list[_Rate]] = {}
+        self.observed = 0
+        """Verified requests so far."""
+
+    def observe(self, batch_size: int, accepted_drafts: Iterable[int], steps: int) -> None:
+        """Enter one speculative step.
+
+        Args:
+            batch_size: requests in the step's batch.
+            accepted_drafts: of each request that counts.
+            steps: draft steps of that verify.
+        """
+        outcomes = list(accepted_drafts)
+        if not outcomes:
+            return
+        self.observed += len(outcomes)
+        own = self._bucket(batch_size)
+        fade = 0.5 ** (len(outcomes) / HALF_LIFE_VERIFIES)
+        for place in range(min(steps, len(self._all))):
+            for rates in (self._all, *self._buckets.values()):
+                slower = rates is not self._all and rates is not own
+                rates[place].fade(fade ** (1 / _STALE) if slower else fade)
+            tried = sum(accepted >= place for accepted in outcomes)
+            accepted = sum(accepted > place for accepted in outcomes)
+            for rates in (self._all, own):
+                rates[place].tried += tried
+                rates[place].accepted += accepted
+
+    def accept_length(self, batch_size: int, steps: int) -> float:
+        """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""
+        length, reach = 1.0, 1.0
+        for overall, own in zip(self._all[:steps], self._bucket(batch_size), strict=False):
+            reach *= own.estimate(overall.estimate(self._prior))
+            length += reach
+        return length
+
+    def _bucket(self, batch_size: int) -> list[_Rate]:
+        key = batch_size.bit_length()
+        if key not in self._buckets:
+            self._buckets[key] = [_Rate() for _ in self._all]
+        return self._buckets[key]

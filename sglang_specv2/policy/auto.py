@@ -1,0 +1,188 @@
+"""Speculate where it is faster, by measured step times and by what was accepted lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import Any, cast
+
+from sglang_specv2.errors import ConfigError
+from sglang_specv2.policy.acceptance import Acceptance
+from sglang_specv2.policy.base import Cause, Decision, Mode, require_at_least, require_live
+from sglang_specv2.policy.cost import PLAIN, CostModel
+
+DEFAULT_MARGIN = 0.02
+PROBE_SHARE = 0.005
+"""Share of the time that probes may cost, as estimated."""
+
+_PROBE_VERIFIES = 128  # Enough to tell accept lengths a tenth apart.
+_PROBE_STEPS = (2, 16)
+_PROBE_INTERVAL_STEPS = (64, 20_000)
+_LONGEST_BACKOFF = 4
+
+
+class AutoPolicy:
+    """Takes the number of draft steps, 0 included, that gives most tokens a second.
+
+    A verify after ``k`` draft steps gives ``accept_length(k)`` tokens for each request in
+    ``step_s(k)``; a plain step gives one in ``step_s(0)``. Speculation begins where it is estimated
+    to be faster by more than the margin, and ends where it is slower; between two numbers of draft
+    steps the margin decides as well. A switch comes no sooner than ``min_dwell`` steps after the
+    last.
+
+    What more draft steps would bring goes unseen, off above all, so now and then a few steps run
+    them: a probe. The interval follows from what a probe is estimated to cost
+    (:data:`PROBE_SHARE`), and doubles, at most fourfold, while probes change nothing. Where even
+    drafts that are all accepted would lose, there is no probe.
+
+    Args:
+        cost: step times.
+        acceptance: accept lengths; whoever runs the steps enters their outcomes.
+        choices: numbers of draft steps to choose from, 0 among them.
+        margin: 0 to 1.
+        min_dwell: steps from one switch to the next, at least.
+
+    Raises:
+        ConfigError: a value is impossible, or a choice was not measured.
+    """
+
+    name = "auto"
+
+    def __init__(
+        self,
+        cost: CostModel,
+        acceptance: Acceptance,
+        choices: Iterable[int],
+        margin: float,
+        min_dwell: int,
+    ) -> None:
+        self.cost = cost
+        self.acceptance = acceptance
+        self.choices = tuple(sorted(set(choices)))
+        self.margin = require_margin(margin)
+        self.min_dwell = require_at_least("minimum dwell", min_dwell, 0)
+        unmeasured = set(self.choices) - set(cost.steps)
+        if PLAIN not in self.choices or len(self.choices) < 2 or unmeasured:
+            raise ConfigError(
+                f"draft steps: expected 0 and at least one more of {cost.steps}, which were "
+                f"measured, got {self.choices}; calibrate with those, or choose others"
+            )
+        self.probes = 0
+        self.probe_cost_s = 0.0
+        """What probes cost, as estimated when they ran: time beyond that of plain steps."""
+        self.speed_up: float | None = None
+        """Of the best speculative choice over a plain step, at the last decision."""
+        self._steps: int | None = None  # The choice in force; a probe leaves it alone.
+        self._last: int | None = None  # What the step before ran with.
+        self._probed = False
+        self._since_switch: int | None = None
+        self._probe_left = 0
+        self._since_probe = 0
+        self._backoff = 1
+
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
+        """See :class:`~sglang_specv2.policy.base.Policy`."""
+        require_live(batch_size)
+        rates = self._tokens_per_s(batch_size, context_tokens)
+        best_speculative = max(self.choices[1:], key=rates.__getitem__)
+        self.speed_up = rates[best_speculative] / rates[PLAIN]
+        if self._since_switch is not None:
+            self._since_switch += 1
+        reason = self._reason(best_speculative, batch_size, context_tokens)
+        wanted = self._wanted(rates, best_speculative)
+        cause = Cause.PROBE if self._probed else Cause.ESTIMATE
+        if self._steps is not None and wanted != self._steps:
+            since = self._since_switch
+            if since is not None and since < self.min_dwell:
+                wanted = self._steps
+                reason += f"; held: {since} of {self.min_dwell} steps since the last switch"
+            else:
+                cause = Cause.ESTIMATE
+                self._since_switch = self._since_probe = self._probe_left = 0
+                self._backoff = 1
+        self._steps = wanted
+        probe = self._probe(rates, batch_size, context_tokens)
+        if probe is not None:
+            return self._decision(probe, f"probe; {reason}", Cause.PROBE)
+        return self._decision(wanted, reason, cause)
+
+    def _decision(self, steps: int, reason: str, cause: Cause) -> Decision:
+        switched = self._last is not None and steps != self._last
+        self._last, self._probed = steps, cause is Cause.PROBE and steps != PLAIN
+        mode = Mode.PLAIN if steps == PLAIN else Mode.SPECULATIVE
+        return Decision(mode, switched, reason, steps, cause)
+
+    def _tokens_per_s(self, batch_size: int, context_tokens: int) -> dict[int, float]:
+        """Of one request, by draft steps."""
+        return {
+            steps: self.acceptance.accept_length(batch_size, steps)
+            / self.cost.step_s(steps, batch_size, context_tokens)
+            for steps in self.choices
+        }
+
+    def _wanted(self, rates: dict[int, float], best_speculative: int) -> int:
+        current = self._steps
+        if current is None:
+            return max(rates, key=rates.__getitem__)
+        if current == PLAIN:
+            gains = rates[best_speculative] > rates[PLAIN] * (1 + self.margin)
+            return best_speculative if gains else PLAIN
+        if rates[PLAIN] > rates[best_speculative]:
+            return PLAIN
+        gains = rates[best_speculative] > rates[current] * (1 + self.margin)
+        return best_speculative if gains else current
+
+    def _probe(self, rates: dict[int, float], batch_size: int, context_tokens: int) -> int | None:
+        """Draft steps of a probe that this step belongs to, if it does.
+
+        A probe runs the most draft steps that would win if all drafts were accepted.
+        """
+        times = {k: self.cost.step_s(k, batch_size, context_tokens) for k in self.choices}
+        current = cast(int, self._steps)
+        promising = [k for k in self.choices if k > current and (k + 1) / times[k] > rates[current]]
+        if not promising:
+            self._probe_left = 0
+            return None
+        steps = promising[-1]
+        length = self.acceptance.accept_length(batch_size, steps)
+        lost_s = max(0.0, times[steps] - length / rates[current])
+        if self._probe_left == 0:
+            self._since_probe += 1
+            entry_s = self.cost.resume_s if current == PLAIN else 0.0
+            probe_steps = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
+            affordable = (probe_steps * lost_s + entry_s) / (PROBE_SHARE * times[current])
+            interval = _clamp(ceil(affordable), *_PROBE_INTERVAL_STEPS) * self._backoff
+            if self._since_probe < interval:
+                return None
+            self.probes += 1
+            self.probe_cost_s += entry_s
+            self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
+            self._probe_left, self._since_probe = probe_steps, 0
+        self._probe_left -= 1
+        self.probe_cost_s += lost_s
+        return steps
+
+    def _reason(self, steps: int, batch_size: int, context_tokens: int) -> str:
+        length = self.acceptance.accept_length(batch_size, steps)
+        speculative_ms, plain_ms = (
+            1e3 * self.cost.step_s(k, batch_size, context_tokens) for k in (steps, PLAIN)
+        )
+        return (
+            f"batch size {batch_size}: {length:.2f} tokens in {speculative_ms:.2f} ms with {steps} "
+            f"draft steps, one in {plain_ms:.2f} ms without: speed-up {self.speed_up:.2f}"
+        )
+
+
+def require_margin(value: Any) -> float:
+    """Return ``value`` if it is a number from 0 to 1.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"margin: expected a number from 0 to 1, got {value!r}; change it")
+    return float(value)
+
+
+def _clamp(value: int, least: int, most: int) -> int:
+    return max(least, min(value, most))
