@@ -27,7 +27,11 @@ def resolve_tokens(original: Callable[..., Any], processor: Any, result: Any, ba
         tokens = original(processor, result, batch)
         observe = getattr(processor.model_worker, "specv2_observe", None)
         if observe is not None:
-            observe(result.num_correct_drafts_per_req_cpu)
+            observe(
+                batch.reqs,
+                result.num_correct_drafts_per_req_cpu,
+                result.speculative_num_draft_tokens,
+            )
         return tokens
     counted = [
         (req, req.spec_verify_ct, list(req.spec_correct_drafts_histogram)) for req in batch.reqs

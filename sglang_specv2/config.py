@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.options import DEFAULT_SWITCH_MIN_DWELL, OPTIONS
+from sglang_specv2.options import DEFAULT_SWITCH_MARGIN, DEFAULT_SWITCH_MIN_DWELL, OPTIONS
 
 SWITCH = "SGLANG_SPECV2"
 """``SGLANG_SPECV2=0`` leaves SGLang untouched."""
@@ -20,6 +20,10 @@ SGLANG_MAX_RUNNING_REQUESTS = 48
 """What SGLang sets ``max_running_requests`` to under speculation when the user leaves it open."""
 
 _THRESHOLDS = ("disable_batch_threshold", "enable_batch_threshold")
+_ONLY_FOR = dict.fromkeys(_THRESHOLDS, "threshold") | dict.fromkeys(
+    ("switch_margin", "step_choices", "calibration", "calibration_out"), "auto"
+)
+"""Settings that mean something for one ``dynamic`` only."""
 _FLAG_NAMES = {option.field: option.flag or option.variable for option in OPTIONS}
 
 
@@ -35,20 +39,30 @@ class SpecV2Config:
     """How this server speculates. Impossible values and combinations raise :class:`ConfigError`.
 
     Attributes:
-        dynamic: ``threshold``, ``always`` or ``never``.
+        dynamic: ``auto``, ``threshold``, ``always`` or ``never``.
         disable_batch_threshold: N, in requests; speculation stops above it. ``threshold`` needs
             it, nothing else takes it.
         enable_batch_threshold: M, in requests; speculation resumes at or under it. Left out, it
             becomes N − max(1, N // 8), but at least 1: no batch being decoded is smaller.
-        switch_min_dwell: decode steps from one switch to the next, at least; for ``threshold``.
+        switch_min_dwell: decode steps from one switch to the next, at least; for ``threshold`` and
+            ``auto``.
+        switch_margin: how much faster speculation has to be before it begins, 0 to 1; for ``auto``.
+        step_choices: numbers of draft steps that ``auto`` chooses from; None: 0 and what the
+            server was started with.
+        calibration: file of step times for ``auto``; None: measured at start.
+        calibration_out: file that takes what was measured at start.
         draft_sync: how the draft's KV cache is kept while not speculating.
         test_schedule: ``every:STEPS`` or ``random:SEED`` forces switches in place of ``dynamic``.
     """
 
-    dynamic: str = "always"
+    dynamic: str = "auto"
     disable_batch_threshold: int | None = None
     enable_batch_threshold: int | None = None
     switch_min_dwell: int = DEFAULT_SWITCH_MIN_DWELL
+    switch_margin: float = DEFAULT_SWITCH_MARGIN
+    step_choices: tuple[int, ...] | None = None
+    calibration: str | None = None
+    calibration_out: str | None = None
     draft_sync: str = "auto"
     test_schedule: str | None = None
 
@@ -57,6 +71,8 @@ class SpecV2Config:
         given = {name: value for name, value in values.items() if value is not None}
         for name, setting in settings(given, {}).items():
             object.__setattr__(self, name, setting.value)
+        if self.switch_margin == DEFAULT_SWITCH_MARGIN:
+            del given["switch_margin"]  # A default contradicts nothing.
         _check_together(given, _FLAG_NAMES)
         if self.disable_batch_threshold is not None and self.enable_batch_threshold is None:
             n = self.disable_batch_threshold
@@ -127,28 +143,31 @@ def settings(
 def resolve(options: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> SpecV2Config:
     """Builds the configuration from flags over the environment.
 
-    A threshold given without ``dynamic`` means ``threshold``. A flag also overrules what a
-    variable implies: ``--speculative-dynamic always`` drops thresholds that come from the
-    environment, and a threshold flag drops ``SGLANG_SPECV2_DYNAMIC``.
+    Without ``dynamic``, a threshold means ``threshold``, and nothing means ``auto``. A flag also
+    overrules what a variable implies: ``--speculative-dynamic always`` drops thresholds that come
+    from the environment, and a threshold flag drops ``SGLANG_SPECV2_DYNAMIC``.
 
     Raises:
         ConfigError: see :func:`settings` and :class:`SpecV2Config`.
     """
     found = settings(options, environ)
     flags = {name for name, value in options.items() if value is not None}
-    if "dynamic" in found and found["dynamic"].value != "threshold":
-        if "dynamic" in flags:
-            for name in set(_THRESHOLDS) - flags:
-                found.pop(name, None)
-        elif flags.intersection(_THRESHOLDS):
-            del found["dynamic"]
+    asked = _implied_dynamic({name: found[name] for name in found if name in flags})
+    if asked is not None:
+        found = {
+            name: setting
+            for name, setting in found.items()
+            if name in flags or _ONLY_FOR.get(name, asked.value) == asked.value
+        }
+    else:
+        asked = _implied_dynamic(found)
+    if asked is not None:
+        found["dynamic"] = asked
     values = {name: setting.value for name, setting in found.items()}
-    if any(name in values for name in _THRESHOLDS):
-        values.setdefault("dynamic", "threshold")
     sources = _FLAG_NAMES | {name: setting.source for name, setting in found.items()}
     _check_together(values, sources)
     config = SpecV2Config(**values)
-    if "switch_min_dwell" in flags and config.dynamic != "threshold":
+    if "switch_min_dwell" in flags and config.dynamic not in ("threshold", "auto"):
         raise ConfigError(
             f"{sources['switch_min_dwell']} has no effect with dynamic {config.dynamic}: give "
             f"{sources['disable_batch_threshold']} too, or leave it out"
@@ -156,8 +175,18 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str] | None = None
     return config
 
 
+def _implied_dynamic(found: Mapping[str, Setting]) -> Setting | None:
+    """What these settings say about ``dynamic``, in so many words or by being for one alone."""
+    if "dynamic" in found:
+        return found["dynamic"]
+    for name, setting in found.items():
+        if name in _ONLY_FOR:
+            return Setting(_ONLY_FOR[name], setting.source)
+    return None
+
+
 def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-    dynamic = values.get("dynamic", "always")
+    dynamic = values.get("dynamic", "auto")
     disable, enable = (values.get(name) for name in _THRESHOLDS)
     if dynamic == "threshold" and disable is None:
         asked_by = sources["enable_batch_threshold" if enable is not None else "dynamic"]
@@ -165,13 +194,12 @@ def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> No
             f"{asked_by} needs {_FLAG_NAMES['disable_batch_threshold']} N: the batch size above "
             "which speculation stops"
         )
-    if dynamic != "threshold":
-        for name in _THRESHOLDS:
-            if name in values:
-                raise ConfigError(
-                    f"{sources[name]} {values[name]} contradicts {sources['dynamic']} {dynamic}: "
-                    "expected threshold; leave one of them out"
-                )
+    for name, meant_for in _ONLY_FOR.items():
+        if name in values and dynamic != meant_for:
+            raise ConfigError(
+                f"{sources[name]} {values[name]} contradicts {sources['dynamic']} {dynamic}: "
+                f"expected {meant_for}; leave one of them out"
+            )
     if disable is not None and enable is not None and enable > disable:
         raise ConfigError(
             f"{sources['enable_batch_threshold']}: expected at most {disable}, the value of "

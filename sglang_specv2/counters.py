@@ -14,6 +14,8 @@ class StepCounters:
     Attributes:
         steps: decode steps by the family that ran them (``speculative``, ``plain``,
             ``plain_eager`` …).
+        seconds: wall time from one decode step to the next, by mode; prefills between count for
+            neither.
         switches: switches by the mode switched to.
         verifies: requests verified, summed over speculative steps.
         accepted_drafts: drafts accepted by those verifies.
@@ -22,6 +24,7 @@ class StepCounters:
     """
 
     steps: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: {"speculative": 0.0, "plain": 0.0})
     switches: Counter[str] = field(default_factory=Counter)
     verifies: int = 0
     accepted_drafts: int = 0
@@ -42,6 +45,7 @@ class StepCounters:
         """A copy of everything, with plain types."""
         return {
             "steps": dict(self.steps),
+            "seconds": {mode: round(total, 6) for mode, total in self.seconds.items()},
             "switches": dict(self.switches),
             "verifies": self.verifies,
             "accepted_drafts": self.accepted_drafts,

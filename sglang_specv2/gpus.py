@@ -1,6 +1,8 @@
 """The NVIDIA GPUs of this machine, through NVML (nvidia-ml-py)."""
 
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 
 class NoGpuError(Exception):
@@ -9,12 +11,24 @@ class NoGpuError(Exception):
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, as the driver sees it now."""
+    """One GPU, as the driver sees it now; None where the driver does not say.
+
+    Attributes:
+        power_w, power_limit_w: drawn now, and the most allowed.
+        sm_mhz, max_sm_mhz: clock of the multiprocessors now, and the highest.
+        throttled: why the clock is held below what load and temperature would allow, in the
+            driver's terms; empty when it is not, or only because nothing runs.
+    """
 
     name: str
     total_bytes: int
     free_bytes: int
     driver: str
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_mhz: int | None = None
+    max_sm_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
 
 
 def find() -> list[Gpu]:
@@ -36,15 +50,45 @@ def find() -> list[Gpu]:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         if not handles:
             raise NoGpuError("the NVIDIA driver lists no GPU")
-        memory = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
-        return [
-            Gpu(_text(pynvml.nvmlDeviceGetName(handle)), int(m.total), int(m.free), driver)
-            for handle, m in zip(handles, memory, strict=True)
-        ]
+        return [_look(pynvml, handle, driver) for handle in handles]
     except pynvml.NVMLError as error:
         raise NoGpuError(f"the NVIDIA driver fails ({error})") from error
     finally:
         pynvml.nvmlShutdown()
+
+
+_THROTTLES = (
+    "SwPowerCap",
+    "HwSlowdown",
+    "SyncBoost",
+    "SwThermalSlowdown",
+    "HwThermalSlowdown",
+    "HwPowerBrakeSlowdown",
+)
+
+
+def _look(pynvml: ModuleType, handle: Any, driver: str) -> Gpu:
+    def asked(name: str, *args: Any) -> Any:
+        try:
+            return getattr(pynvml, name)(handle, *args)
+        except (pynvml.NVMLError, AttributeError):
+            return None  # Not on this GPU, or not for this user.
+
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    power_mw, limit_mw = asked("nvmlDeviceGetPowerUsage"), asked("nvmlDeviceGetEnforcedPowerLimit")
+    reasons = asked("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+    bits = {name: getattr(pynvml, f"nvmlClocksThrottleReason{name}", 0) for name in _THROTTLES}
+    return Gpu(
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        total_bytes=int(memory.total),
+        free_bytes=int(memory.free),
+        driver=driver,
+        power_w=None if power_mw is None else power_mw / 1e3,
+        power_limit_w=None if limit_mw is None else limit_mw / 1e3,
+        sm_mhz=asked("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+        max_sm_mhz=asked("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+        throttled=tuple(name for name, bit in bits.items() if reasons & bit),
+    )
 
 
 def _text(value: str | bytes) -> str:

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from sglang_specv2 import accounting, flags, introspection, relay, worker_choice
+from sglang_specv2 import accounting, flags, introspection, live_control, relay, worker_choice
 from sglang_specv2.config import plugin_enabled
 from sglang_specv2.errors import CompatibilityError
 from sglang_specv2.patching import Undo, is_wrapped, wrap
@@ -70,6 +70,10 @@ PATCHES: tuple[Patch, ...] = (
     *(
         method_patch(path, "state of a running server", around)
         for path, around in introspection.AROUND.items()
+    ),
+    *(
+        method_patch(path, "policy of a running server", around)
+        for path, around in live_control.AROUND.items()
     ),
     *(method_patch(path, "relay of plain steps", around) for path, around in relay.AROUND.items()),
     *(

@@ -1,14 +1,16 @@
 """The one table of settings: each with its field, flag, keyword, variable, and how to read it."""
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-DYNAMICS = ("threshold", "always", "never")
+DYNAMICS = ("auto", "threshold", "always", "never")
 DRAFT_SYNCS = ("auto", "kv", "extend", "off")
 
 DEFAULT_SWITCH_MIN_DWELL = 8
+DEFAULT_SWITCH_MARGIN = 0.02
 
 
 def _positive_integer(value: Any) -> int:
@@ -31,6 +33,37 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
         return str(value)
 
     return parse
+
+
+def _share(value: Any) -> float:
+    expected = "a number from 0 to 1"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(expected)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(expected) from None
+    if not 0 <= number <= 1:
+        raise ValueError(expected)
+    return number
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise ValueError("the path of a file")
+    return str(value)
+
+
+def _step_choices(value: Any) -> tuple[int, ...]:
+    expected = "numbers of draft steps with commas between, 0 and at least one more, like 0,1,2"
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        numbers = tuple(sorted({int(part) for part in parts}))
+    except (TypeError, ValueError):
+        raise ValueError(expected) from None
+    if len(numbers) < 2 or numbers[0] != 0:
+        raise ValueError(expected)
+    return numbers
 
 
 def _schedule(value: Any) -> str:
@@ -94,8 +127,34 @@ OPTIONS: tuple[Option, ...] = (
         variable="SGLANG_SPECV2_DYNAMIC",
         parse=_one_of(DYNAMICS),
         metavar="{" + ",".join(DYNAMICS) + "}",
-        help="When to speculate: by the batch thresholds, always, or never "
-        "(default: threshold where a threshold is given, else always).",
+        help="When to speculate: where it is measured to be faster, by the batch thresholds, "
+        "always, or never (default: threshold where a threshold is given, else auto).",
+    ),
+    Option(
+        field="switch_margin",
+        flag="--speculative-switch-margin",
+        variable="SGLANG_SPECV2_SWITCH_MARGIN",
+        parse=_share,
+        metavar="SHARE",
+        help="auto: how much faster speculation has to be estimated before it begins "
+        f"(default: {DEFAULT_SWITCH_MARGIN}).",
+    ),
+    Option(
+        field="step_choices",
+        flag="--speculative-step-choices",
+        variable="SGLANG_SPECV2_STEP_CHOICES",
+        parse=_step_choices,
+        metavar="STEPS,STEPS,…",
+        help="auto: numbers of draft steps to choose from; 0 is a plain step "
+        "(default: 0 and --speculative-num-steps).",
+    ),
+    Option(
+        field="calibration",
+        flag="--speculative-calibration",
+        variable="SGLANG_SPECV2_CALIBRATION",
+        parse=_path,
+        metavar="FILE",
+        help="auto: step times from `sglang-specv2 calibrate`, in place of measuring at start.",
     ),
     Option(
         field="draft_sync",
@@ -106,6 +165,11 @@ OPTIONS: tuple[Option, ...] = (
         help="How the draft's KV cache follows while not speculating: kv writes K and V only, "
         "extend runs the whole draft for one token, off leaves holes, auto takes the cheapest "
         "that is right for the draft (default: auto).",
+    ),
+    Option(
+        field="calibration_out",
+        variable="SGLANG_SPECV2_CALIBRATION_OUT",
+        parse=_path,
     ),
     Option(
         field="test_schedule",

@@ -7,8 +7,9 @@ number of live requests, the selector names the graph family for it, and that fa
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 from sglang.srt.layers.moe.utils import (
@@ -19,13 +20,22 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes, Selector
 from sglang_specv2 import compat
+from sglang_specv2.calibration import file as calibration_file
+from sglang_specv2.calibration.measure import measure
+from sglang_specv2.calibration.subject import provenance, subject_of
 from sglang_specv2.config import SpecV2Config, validate_against_server
 from sglang_specv2.counters import StepCounters
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.build import build_draft_sync
+from sglang_specv2.errors import ConfigError
+from sglang_specv2.metrics import DynamicMetrics
+from sglang_specv2.opt_out import counting, opted_out
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.plain_step import PlainStep, PlainStepResult
-from sglang_specv2.policy import Mode, build
+from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, CostModel, Decision, Mode
+from sglang_specv2.policy.control import PolicyControl
+from sglang_specv2.step_log import StepLog
+from sglang_specv2.step_tiers import StepTiers
 
 logger = logging.getLogger(__name__)
 
@@ -58,36 +68,28 @@ class SpecV2Worker(EAGLEWorkerV2):
     def __init__(self, server_args: Any, *args: Any, **kwargs: Any) -> None:
         compat.require()
         self.config = SpecV2Config.from_server_args(server_args)
-        self.policy = build(self.config)
+        self.control: PolicyControl | None = None
         self.draft_sync: DraftSync | None = None
         self.selector: Selector | None = None
-        self.counters = StepCounters()
-        self._mode = Mode.PLAIN if self.policy.name == "never" else Mode.SPECULATIVE
-        self._batch_size = 0
-        self._last_switch_log = float("-inf")
-        self._warned_of_eager = False
         self._draft_reads_last = True
         super().__init__(server_args, *args, **kwargs)
+        first = Mode.PLAIN if self.config.dynamic == "never" else Mode.SPECULATIVE
+        self.step_log = StepLog(
+            first, Acceptance(self.speculative_num_steps), self.speculative_num_steps
+        )
 
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
         target, draft = self.target_worker.model_runner, self.draft_worker
-        speculative_sizes = CaptureSizes(
+        self._speculative_sizes = CaptureSizes(
             target.decode_cuda_graph_runner.capture_bs if target.decode_cuda_graph_runner else ()
         )
-        for warning in validate_against_server(
-            self.config,
-            max_running_requests=target.max_running_requests,
-            capture_sizes=tuple(speculative_sizes),
-        ):
+        for warning in self._warnings(self.config):
             logger.warning(warning)
-        if self.policy.name == "always":
+        if self.config.dynamic == "always" and self.config.test_schedule is None:
             return
-        with (
-            draft.draft_tp_context(draft.draft_runner.tp_group),
-            speculative_moe_backend_context(),
-            speculative_moe_a2a_backend_context(),
-        ):
+        with self._draft_context():
+            self.tiers = StepTiers(self, self.config.step_choices or ())
             self.draft_sync, choice = build_draft_sync(self, self.config.draft_sync)
         logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
         self._draft_prefill = draft._draft_extend_for_prefill
@@ -102,8 +104,64 @@ class SpecV2Worker(EAGLEWorkerV2):
             num_draft_tokens=self.speculative_num_draft_tokens,
             max_rows=self.req_to_token_pool.req_to_token.shape[0],
         )
-        self.selector = self._build_selector(speculative_sizes)
-        logger.info("sglang-specv2 serves with policy %s: %s.", self.policy.name, self.config)
+        self.selector = self._build_selector(self._speculative_sizes)
+        choices = self.config.step_choices or (0, self.speculative_num_steps)
+        cost = self._step_times(choices) if self.config.dynamic == "auto" else None
+        self.control = PolicyControl(
+            self.config, self.step_log.acceptance, choices, cost, self._refuse
+        )
+        logger.info(
+            "sglang-specv2 serves with policy %s: %s.", self.control.policy.name, self.config
+        )
+
+    def _warnings(self, config: SpecV2Config) -> list[str]:
+        return validate_against_server(
+            config,
+            max_running_requests=self.target_worker.model_runner.max_running_requests,
+            capture_sizes=tuple(self._speculative_sizes),
+        )
+
+    def _refuse(self, config: SpecV2Config) -> None:
+        """What is a warning at start would be an order without effect while serving."""
+        for warning in self._warnings(config):
+            raise ConfigError(warning)
+
+    def _step_times(self, choices: tuple[int, ...]) -> CostModel:
+        """From the file the user named, else measured; leaves nothing behind in the draft sync."""
+        if self.config.calibration is not None:
+            return calibration_file.read(Path(self.config.calibration), subject_of(self))
+        cost = measure(self, self._sizes_to_time(), self._timed_step, choices)
+        cast(DraftSync, self.draft_sync).reset()
+        self.step_log.counters = StepCounters()
+        if self.config.calibration_out is not None and self.ps.tp_rank == 0:
+            out = Path(self.config.calibration_out)
+            calibration_file.write(out, cost, subject_of(self), provenance())
+        return cost
+
+    def _sizes_to_time(self) -> list[int]:
+        most = self.target_worker.model_runner.max_running_requests
+        sizes = [size for size in self.plain_runtime.sizes if size <= most]
+        return sizes or [size for size in (1, 4, 16, 64) if size <= most]
+
+    def _timed_step(self, batch: Any, steps: int) -> None:
+        rows = batch.req_pool_indices.shape[0]
+        if steps:
+            self._speculative_step(
+                self._speculative_sizes.pad(rows), batch, None, None, steps=steps
+            )
+        else:
+            self._plain_step(self.plain_runtime.sizes.pad(rows), batch, None, None)
+
+    @contextmanager
+    def _draft_context(self) -> Iterator[None]:
+        """What SGLang puts around everything the draft does."""
+        draft = self.draft_worker
+        with (
+            draft.draft_tp_context(draft.draft_runner.tp_group),
+            speculative_moe_backend_context(),
+            speculative_moe_a2a_backend_context(),
+        ):
+            yield
 
     def _build_selector(self, speculative_sizes: CaptureSizes) -> Selector:
         """Both families by mode. SGLang's speculative runners fall back to eager by themselves."""
@@ -130,7 +188,9 @@ class SpecV2Worker(EAGLEWorkerV2):
     @property
     def spec_v2_attn_backends(self) -> tuple[Any, ...]:
         backends = super().spec_v2_attn_backends
-        return backends if self.selector is None else (*backends, self.plain_runtime.attn_backend)
+        if self.selector is None:
+            return backends
+        return (*backends, *self.tiers.attn_backends, self.plain_runtime.attn_backend)
 
     def forward_batch_generation(
         self,
@@ -146,51 +206,89 @@ class SpecV2Worker(EAGLEWorkerV2):
             or batch.is_extend_in_batch
             or batch.spec_info is None
         ):
+            self.step_log.interrupted()
             self.draft_sync.before_step(None)
             self._draft_reads_last = True
             return super().forward_batch_generation(batch, on_publish, grammar_barrier)
         rows = batch.req_pool_indices.shape[0]
-        decision = self.policy.decide(rows)
+        decision = self._decide(batch, rows)
         selection = self.selector.select(decision.mode, rows)
-        self._batch_size = rows
-        if decision.mode is not self._mode:
-            self._mode = decision.mode
-            self.counters.switches[decision.mode.value] += 1
-            self._log_switch(decision.reason)
-        self.counters.steps[selection.key.family] += 1
-        if selection.eager and self.plain_runtime.sizes and not self._warned_of_eager:
-            self._warned_of_eager = True
-            logger.warning(
-                "A decode step runs without a CUDA graph: %s. Told once; counted in the state.",
-                selection.reason,
+        self.step_log.begin(decision, selection)
+        if selection.eager and self.plain_runtime.sizes:
+            self.step_log.eager(selection.reason)
+        if decision.mode is Mode.PLAIN:
+            return selection.run(batch, on_publish, grammar_barrier)
+        return selection.run(batch, on_publish, grammar_barrier, steps=decision.steps)
+
+    def _decide(self, batch: Any, rows: int) -> Decision:
+        if all(opted_out(request) for request in batch.reqs):
+            return Decision(
+                Mode.PLAIN, False, "every request opted out of speculation", 0, Cause.OPT_OUT
             )
-        return selection.run(batch, on_publish, grammar_barrier)
+        policy = cast(PolicyControl, self.control).policy
+        if not isinstance(policy, AutoPolicy):
+            return policy.decide(rows)
+        decision = policy.decide(rows, sum(request.seqlen for request in batch.reqs))
+        self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
+        return decision
 
     def specv2_status(self) -> dict[str, Any]:
         """What the worker is doing and has done, with plain types."""
-        return {
-            "policy": self.policy.name,
-            "mode": self._mode.value,
-            "batch_size": self._batch_size,
+        status = {
+            "policy": self.config.dynamic,
+            "mode": self.step_log.mode.value,
+            "draft_steps": self.step_log.draft_steps,
+            "batch_size": self.step_log.batch_size,
             "draft_sync": None if self.draft_sync is None else self.draft_sync.mode,
-            **self.counters.as_dict(),
+            **self.step_log.counters.as_dict(),
         }
+        if self.control is not None:
+            policy = self.control.policy
+            status |= {"policy": policy.name, "settings": self.control.as_dict()}
+            if isinstance(policy, AutoPolicy):
+                status["auto"] = policy.as_dict()
+        return status
 
-    def specv2_observe(self, accepted_drafts_per_request: list[int]) -> None:
-        """Receives the outcome of each speculative step once it is on the CPU."""
-        self.counters.verified(accepted_drafts_per_request)
+    def specv2_observe(self, requests: Sequence[Any], accepted: Sequence[int], rows: int) -> None:
+        """Receives the outcome of each speculative step once it is on the CPU.
 
-    def _log_switch(self, reason: str) -> None:
-        now = time.monotonic()
-        if now - self._last_switch_log >= 1.0:
-            self._last_switch_log = now
-            logger.info("Decode is %s now: %s.", self._mode.value, reason)
+        Args:
+            requests: of the step's batch.
+            accepted: drafts accepted, of each.
+            rows: of the verify, per request.
+        """
+        steps = rows - 1 if self.topk == 1 else self.speculative_num_steps
+        self.step_log.verified(len(accepted), accepted, counting(requests, accepted), steps)
+
+    def specv2_change(self, values: Mapping[str, Any]) -> None:
+        """Put other settings in force from the next step on.
+
+        Raises:
+            ConfigError: they cannot be; nothing has changed then.
+        """
+        if self.control is None:
+            raise ConfigError(
+                "this server was started with --speculative-dynamic always and has no plain "
+                "graphs: expected a start with auto, threshold or never; restart it so"
+            )
+        self.control.change(values)
+        self.step_log.settings_changed(self.control.as_dict())
+        logger.info("Policy is %s now: %s.", self.control.policy.name, self.control.as_dict())
+
+    def specv2_use_metrics(self, labels: Mapping[str, Any]) -> None:
+        """Keep Prometheus metrics with SGLang's labels from now on."""
+        settings = {} if self.control is None else self.control.as_dict()
+        self.step_log.use_metrics(DynamicMetrics(labels), settings)
 
     def _prefill_draft(
         self, batch: Any, hidden_states: Any, next_token_ids: Any, mm_input_embeds: Any = None
     ) -> Any:
         """The draft's part of a prefill. While decode is plain, its proposals would go unused."""
-        if self._mode is Mode.PLAIN and mm_input_embeds is None and batch.forward_mode.is_extend():
+        if (
+            self.step_log.mode is Mode.PLAIN
+            and mm_input_embeds is None
+            and batch.forward_mode.is_extend()
+        ):
             draft_sync = cast(DraftSync, self.draft_sync)
             draft_input = draft_sync.prefill(batch, hidden_states, next_token_ids)
             if draft_input is not None:
@@ -198,20 +296,24 @@ class SpecV2Worker(EAGLEWorkerV2):
         return self._draft_prefill(batch, hidden_states, next_token_ids, mm_input_embeds)
 
     def _speculative_step(
-        self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any
+        self,
+        padded_rows: int | None,
+        batch: Any,
+        on_publish: Any,
+        grammar_barrier: Any,
+        steps: int | None = None,
     ) -> Any:
-        draft, draft_sync = self.draft_worker, cast(DraftSync, self.draft_sync)
+        draft_runner, draft_sync = self.draft_worker.draft_runner, cast(DraftSync, self.draft_sync)
         draft_sync.before_step(None)
-        with (
-            draft.draft_tp_context(draft.draft_runner.tp_group),
-            speculative_moe_backend_context(),
-            speculative_moe_a2a_backend_context(),
-        ):
-            self.counters.resumes += draft_sync.before_speculative_step(batch)
+        with self._draft_context():
+            if draft_sync.before_speculative_step(batch):
+                self.step_log.resumed()
         # A draft forward of the resume may have announced that the draft is done reading the
         # batch's buffers; the speculative step's own draft extend is what counts.
-        draft.draft_runner.war_fastpath_read_done_event = None
+        draft_runner.war_fastpath_read_done_event = None
         self._draft_reads_last = True
+        if steps is not None:
+            self.tiers.use(steps)
         return super().forward_batch_generation(batch, on_publish, grammar_barrier)
 
     def _plain_step(
@@ -219,5 +321,4 @@ class SpecV2Worker(EAGLEWorkerV2):
     ) -> PlainStepResult:
         result = self._plain.run(batch, on_publish, grammar_barrier, padded_rows=padded_rows)
         self._draft_reads_last = result.drives_draft_last
-        self.counters.plain_tokens += self._batch_size
         return result

@@ -30,6 +30,8 @@ CHECKS = {
     # Health is then a matter of the process alone: no request of its own among the test's.
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
     "PYTHONUNBUFFERED": "1",
+    # A test says so if it wants the modes to depend on how fast this machine happens to be.
+    "SGLANG_SPECV2_DYNAMIC": "always",
 }
 
 Prompt = str | Sequence[int]

@@ -121,19 +121,6 @@ _REPLACEMENTS = (
         why=_REPLACED,
         until=_CPU_API,
     ),
-    *members(
-        "sglang.srt.managers.schedule_batch.ScheduleBatch",
-        {"sampling_info": ("attribute", "whether a batch is greedy")},
-        why=_REPLACED,
-        until=_CPU_API,
-    ),
-    Seam(
-        "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo.is_all_greedy",
-        "attribute",
-        "whether a batch is greedy",
-        _REPLACED,
-        _CPU_API,
-    ),
 )
 
 _ATTENTION = (
@@ -194,13 +181,6 @@ _ATTENTION = (
         },
         why=RELIED_ON,
         until=_CPU_API,
-    ),
-    Seam(
-        "sglang.srt.configs.model_config.ModelConfig.context_len",
-        "attribute",
-        "longest request",
-        _READ,
-        _CPU_API,
     ),
     *members(
         _FORWARD,

@@ -7,7 +7,6 @@ a draft extend (fa3, for one), this has none either.
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections.abc import Iterator
@@ -21,27 +20,11 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 from sglang_specv2.batch_state import preserved
+from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.errors import CaptureError
 
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def _one_row_per_request(model_runner: Any) -> Iterator[None]:
-    """Let SGLang's runner of a draft extend see one draft token, while it is built.
-
-    It takes its width from the arguments the server was started with, which are read-only, so for
-    that long the model runner shows a copy of them. Put back also when the capture raises.
-    """
-    arguments = model_runner.server_args
-    shown = copy.copy(arguments)
-    vars(shown)["speculative_num_draft_tokens"] = 1
-    model_runner.server_args = shown
-    try:
-        yield
-    finally:
-        model_runner.server_args = arguments
 
 
 @dataclass(frozen=True)
@@ -80,7 +63,7 @@ class OneTokenExtend:
         self._draft_worker = draft = worker.draft_worker
         start = time.perf_counter()
         try:
-            with worker._override_worker_state(0, 1), _one_row_per_request(draft.draft_runner):
+            with worker._override_worker_state(0, 1), rows_per_request(draft.draft_runner, 1):
                 draft.init_attention_backend()
                 draft._capture_cuda_graphs()
                 self._state = _ExtendState.of(draft)

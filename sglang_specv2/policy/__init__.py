@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import ConfigError
+from sglang_specv2.options import DYNAMICS
 from sglang_specv2.policy.acceptance import Acceptance
 from sglang_specv2.policy.auto import AutoPolicy
 from sglang_specv2.policy.base import Cause, Decision, Mode, Policy
@@ -32,11 +33,22 @@ __all__ = [
 ]
 
 
-def build(config: SpecV2Config) -> Policy:
+def build(
+    config: SpecV2Config,
+    acceptance: Acceptance,
+    choices: tuple[int, ...],
+    cost: CostModel | None,
+) -> Policy:
     """Build the policy that ``config`` asks for; a test schedule replaces any other.
 
+    Args:
+        config: the settings.
+        acceptance: accept lengths, for ``auto``.
+        choices: numbers of draft steps that have graphs, for ``auto``.
+        cost: step times, for ``auto``; None where nothing was measured.
+
     Raises:
-        ConfigError: the policy's values are missing or impossible, or ``dynamic`` is unknown.
+        ConfigError: the policy's values are missing or impossible, or nothing was measured.
     """
     if config.test_schedule is not None:
         return SchedulePolicy(config.test_schedule)
@@ -44,9 +56,16 @@ def build(config: SpecV2Config) -> Policy:
         return AlwaysPolicy()
     if config.dynamic == "never":
         return NeverPolicy()
+    if config.dynamic == "auto":
+        if cost is None:
+            raise ConfigError(
+                "dynamic auto: expected step times, got none, because this server was started with "
+                "another policy; start it with --speculative-dynamic auto"
+            )
+        return AutoPolicy(cost, acceptance, choices, config.switch_margin, config.switch_min_dwell)
     if config.dynamic != "threshold":
         raise ConfigError(
-            f"dynamic: expected threshold, always or never, got {config.dynamic!r}; take one"
+            f"dynamic: expected {', '.join(DYNAMICS)}, got {config.dynamic!r}; take one"
         )
     if config.disable_batch_threshold is None or config.enable_batch_threshold is None:
         raise ConfigError(

@@ -106,6 +106,15 @@ class AutoPolicy:
             return self._decision(probe, f"probe; {reason}", Cause.PROBE)
         return self._decision(wanted, reason, cause)
 
+    def as_dict(self) -> dict[str, Any]:
+        """What it thinks, with plain types."""
+        return {
+            "step_choices": list(self.choices),
+            "estimated_speed_up": self.speed_up,
+            "probes": self.probes,
+            "probe_cost_s": self.probe_cost_s,
+        }
+
     def _decision(self, steps: int, reason: str, cause: Cause) -> Decision:
         switched = self._last is not None and steps != self._last
         self._last, self._probed = steps, cause is Cause.PROBE and steps != PLAIN

@@ -4,10 +4,16 @@
 of the package touches; the CPU engine's names are in :mod:`sglang_specv2.cpu.seams`.
 """
 
-from sglang_specv2.seams import draft, launch, statistics, step
+from sglang_specv2.seams import draft, launch, policy, statistics, step
 from sglang_specv2.seams.seam import RELIED_ON, Seam, members
 
 __all__ = ["LEDGER", "RELIED_ON", "Seam", "members"]
 
-LEDGER: tuple[Seam, ...] = (*launch.SEAMS, *step.SEAMS, *draft.SEAMS, *statistics.SEAMS)
+LEDGER: tuple[Seam, ...] = (
+    *launch.SEAMS,
+    *step.SEAMS,
+    *draft.SEAMS,
+    *policy.SEAMS,
+    *statistics.SEAMS,
+)
 """Every name, each once."""

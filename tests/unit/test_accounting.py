@@ -15,13 +15,17 @@ class PlainStepResult:
 
 class VerifyResult:
     num_correct_drafts_per_req_cpu = (2, 0)
+    speculative_num_draft_tokens = 3
 
 
 class Processor:
     def __init__(self):
         self.observed = []
         self.metrics_reporter = SimpleNamespace()
-        self.model_worker = SimpleNamespace(specv2_observe=self.observed.append)
+        self.model_worker = SimpleNamespace(specv2_observe=self.observe)
+
+    def observe(self, *outcome):
+        self.observed.append(outcome)
 
 
 def requests():
@@ -48,7 +52,7 @@ def test_a_verify_counts_and_is_observed():
 
     assert [request.spec_verify_ct for request in batch.reqs] == [4, 1]
     assert [r.spec_correct_drafts_histogram for r in batch.reqs] == [[1, 2, 1], [1]]
-    assert processor.observed == [(2, 0)]
+    assert processor.observed == [(batch.reqs, (2, 0), 3)]
 
 
 def test_a_plain_step_is_no_verify():

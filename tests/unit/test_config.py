@@ -18,14 +18,19 @@ from sglang_specv2.options import OPTIONS
 N = "SGLANG_SPECV2_DISABLE_BATCH_THRESHOLD"
 M = "SGLANG_SPECV2_ENABLE_BATCH_THRESHOLD"
 DYNAMIC = "SGLANG_SPECV2_DYNAMIC"
+MARGIN = "SGLANG_SPECV2_SWITCH_MARGIN"
 
 
-def test_nothing_given_always_speculates():
+def test_nothing_given_is_measured():
     assert resolve({}, {}) == SpecV2Config(
-        dynamic="always",
+        dynamic="auto",
         disable_batch_threshold=None,
         enable_batch_threshold=None,
         switch_min_dwell=8,
+        switch_margin=0.02,
+        step_choices=None,
+        calibration=None,
+        calibration_out=None,
         draft_sync="auto",
         test_schedule=None,
     )
@@ -47,6 +52,11 @@ def test_nothing_given_always_speculates():
         ({"dynamic": "always"}, {N: "32", M: "16"}, ("always", None, None)),
         ({"disable_batch_threshold": 8}, {DYNAMIC: "never"}, ("threshold", 8, 7)),
         ({}, {DYNAMIC: "never"}, ("never", None, None)),
+        ({"switch_margin": "0.1"}, {N: "32", DYNAMIC: "threshold"}, ("auto", None, None)),
+        ({"calibration": "a.json"}, {}, ("auto", None, None)),
+        ({"dynamic": "auto"}, {N: "32"}, ("auto", None, None)),
+        ({"disable_batch_threshold": 8}, {MARGIN: "0.1"}, ("threshold", 8, 7)),
+        ({}, {MARGIN: "0.1"}, ("auto", None, None)),
     ],
 )
 def test_flags_over_variables(options, environ, expected):
@@ -98,9 +108,26 @@ def test_impossible_variable_is_named(value):
             "--speculative-disable-batch-threshold 4 contradicts --speculative-dynamic never",
         ),
         ({}, {DYNAMIC: "always", N: "4"}, f"{N} 4 contradicts {DYNAMIC} always"),
-        ({"switch_min_dwell": 4}, {}, "--speculative-switch-min-dwell has no effect"),
+        ({"switch_min_dwell": 4, "dynamic": "always"}, {}, "switch-min-dwell has no effect"),
+        (
+            {"switch_margin": 0.1, "disable_batch_threshold": 4},
+            {},
+            "contradicts",
+        ),
+        (
+            {"step_choices": "0,1", "dynamic": "threshold", "disable_batch_threshold": 4},
+            {},
+            "--speculative-step-choices (0, 1) contradicts --speculative-dynamic threshold",
+        ),
+        ({}, {DYNAMIC: "never", MARGIN: "0.1"}, f"{MARGIN} 0.1 contradicts {DYNAMIC} never"),
+        ({"switch_margin": 2}, {}, "expected a number from 0 to 1, got 2"),
+        ({"switch_margin": "much"}, {}, "expected a number from 0 to 1, got 'much'"),
+        ({"step_choices": "1,2"}, {}, "0 and at least one more, like 0,1,2, got '1,2'"),
+        ({"step_choices": "0"}, {}, "0 and at least one more"),
+        ({"step_choices": "zero"}, {}, "got 'zero'"),
+        ({"calibration": ""}, {}, "expected the path of a file, got ''"),
         ({"switch_min_dwell": 0, "disable_batch_threshold": 4}, {}, "at least 1, got 0"),
-        ({"dynamic": "sometimes"}, {}, "expected one of threshold, always, never"),
+        ({"dynamic": "sometimes"}, {}, "expected one of auto, threshold, always, never"),
         ({"draft_sync": "both"}, {}, "expected one of auto, kv, extend, off"),
         ({}, {"SGLANG_SPECV2_TEST_SCHEDULE": "every:0"}, "every:STEPS or random:SEED"),
         ({"batch_threshold": 4}, {}, "unknown option batch_threshold"),

@@ -107,7 +107,9 @@ def test_the_figures_numbers_are_those_of_the_table():
         assert [str(rate) for rate in arm["output_tokens_s"]] in rows
 
 
-@pytest.mark.parametrize("key", ["policy", "mode", "batch_size", "draft_sync"])
+@pytest.mark.parametrize(
+    "key", ["policy", "mode", "draft_steps", "batch_size", "draft_sync", "settings", "auto"]
+)
 def test_the_state_is_told(key):
     assert f"`{key}`" in page("operating.md")
 

@@ -14,14 +14,24 @@ from sglang_specv2 import policy as policy_package
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import BatchShapeError, ConfigError
 from sglang_specv2.policy import (
+    Acceptance,
     AlwaysPolicy,
+    AutoPolicy,
+    Cause,
+    CostModel,
     Decision,
     Mode,
     NeverPolicy,
+    Point,
     SchedulePolicy,
     ThresholdPolicy,
-    build,
 )
+
+COST = CostModel([Point(1, context, {0: 5e-3, 2: 8e-3}) for context in (100, 1000)], resume_s=1e-3)
+
+
+def build(config, cost=COST):
+    return policy_package.build(config, Acceptance(2), (0, 2), cost)
 
 
 def modes(policy, steps):
@@ -73,7 +83,10 @@ def test_a_schedule_says_where_it_is():
     policy = SchedulePolicy("every:1")
     policy.decide(1)
     assert policy.decide(1) == Decision(
-        Mode.PLAIN, switched=True, reason="step 1 of the schedule 'every:1'"
+        Mode.PLAIN,
+        switched=True,
+        reason="step 1 of the schedule 'every:1'",
+        cause=Cause.SCHEDULE,
     )
 
 
@@ -101,7 +114,8 @@ def test_mode_reads_as_its_value():
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
-        (SpecV2Config(), AlwaysPolicy),
+        (SpecV2Config(), AutoPolicy),
+        (SpecV2Config(dynamic="always"), AlwaysPolicy),
         (SpecV2Config(dynamic="never"), NeverPolicy),
         (SpecV2Config(dynamic="threshold", disable_batch_threshold=32), ThresholdPolicy),
         (SpecV2Config(dynamic="never", test_schedule="random:17"), SchedulePolicy),
@@ -126,7 +140,10 @@ def test_build_passes_the_thresholds_on():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dynamic": "sometimes"}, "dynamic: expected threshold, always or never, got 'sometimes'"),
+        (
+            {"dynamic": "sometimes"},
+            "dynamic: expected auto, threshold, always, never, got 'sometimes'",
+        ),
         ({"dynamic": "threshold"}, "expected a disable and an enable batch threshold, got None"),
         ({"dynamic": "threshold", "disable_batch_threshold": 8}, "got 8 and None"),
     ],
@@ -135,6 +152,11 @@ def test_build_refuses_what_no_valid_config_holds(values, message):
     unset = {"test_schedule": None, "disable_batch_threshold": None, "enable_batch_threshold": None}
     with pytest.raises(ConfigError, match=message):
         build(SimpleNamespace(**(unset | values)))
+
+
+def test_auto_needs_step_times():
+    with pytest.raises(ConfigError, match="expected step times, got none"):
+        build(SpecV2Config(), cost=None)
 
 
 def test_policy_imports_neither_torch_nor_sglang():

@@ -9,9 +9,11 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes
-from sglang_specv2.counters import StepCounters
+from sglang_specv2.config import SpecV2Config
+from sglang_specv2.errors import ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
-from sglang_specv2.policy import Decision, Mode
+from sglang_specv2.policy import Acceptance, Decision, Mode
+from sglang_specv2.step_log import StepLog
 from sglang_specv2.worker import SpecV2Worker
 
 
@@ -23,7 +25,7 @@ class Scripted:
     def __init__(self, *modes):
         self.modes, self.asked = list(modes), []
 
-    def decide(self, batch_size):
+    def decide(self, batch_size, context_tokens=0):
         self.asked.append(batch_size)
         return Decision(self.modes.pop(0), switched=False, reason="as scripted")
 
@@ -55,14 +57,14 @@ def worker(runner, sync, calls, monkeypatch):
         draft_extend_attn_backend=None,
     )
     worker._target_worker = SimpleNamespace(model_runner=runner)
-    worker.config = None
-    worker.policy = Scripted()
+    worker.config = SpecV2Config()
+    worker.control = SimpleNamespace(policy=Scripted(), as_dict=dict)
+    worker.topk = 1
     worker.draft_sync = sync
-    worker.counters = StepCounters()
-    worker._mode = Mode.SPECULATIVE
-    worker._batch_size = 0
-    worker._last_switch_log = float("-inf")
-    worker._warned_of_eager = False
+    worker.step_log = StepLog(Mode.SPECULATIVE, Acceptance(2), 2)
+    worker.tiers = SimpleNamespace(
+        use=lambda steps: calls.append(f"{steps} draft steps"), attn_backends=("a tier's",)
+    )
     worker._draft_reads_last = True
     worker.plain_runtime = PlainDecodeRuntime(runner, sync)
     worker._plain = FakePlainStep(calls)
@@ -77,17 +79,17 @@ def batch(runner):
 
 
 def decode(worker, batch, *modes):
-    worker.policy = Scripted(*modes)
+    worker.control.policy = Scripted(*modes)
     return [worker.forward_batch_generation(batch) for _ in modes]
 
 
 def test_the_policy_is_asked_once_a_decode_step_and_never_for_a_prefill(worker, batch):
     decode(worker, batch, Mode.PLAIN, Mode.SPECULATIVE)
-    assert worker.policy.asked == [2, 2]
+    assert worker.control.policy.asked == [2, 2]
 
     batch.forward_mode = ForwardMode.EXTEND
     worker.forward_batch_generation(batch)
-    assert worker.policy.asked == [2, 2]
+    assert worker.control.policy.asked == [2, 2]
 
 
 def test_a_prefill_first_writes_what_is_pending_and_is_upstreams(worker, batch, calls):
@@ -102,7 +104,7 @@ def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
     assert decode(worker, batch, Mode.SPECULATIVE) == ["upstream's result"]
 
     assert calls == ["before step of None", "resume", "upstream"]
-    assert worker.counters.resumes == 1
+    assert worker.step_log.counters.resumes == 1
     assert worker.draft_worker.draft_runner.war_fastpath_read_done_event is None
 
 
@@ -110,7 +112,7 @@ def test_a_plain_step_is_not_upstreams(worker, batch, calls):
     decode(worker, batch, Mode.PLAIN)
 
     assert calls == ["plain of None"]
-    assert worker.counters.plain_tokens == 2
+    assert worker.step_log.counters.plain_tokens == 2
 
 
 def test_the_scheduler_waits_for_whoever_reads_last(worker, batch, runner):
@@ -147,7 +149,8 @@ def test_switches_are_counted_and_steps_by_what_ran(worker, batch):
 
 
 def test_verifies_are_counted_when_their_outcome_is_known(worker):
-    worker.specv2_observe([2, 0, 1])
+    requests = [SimpleNamespace(sampling_params=SimpleNamespace(custom_params=None))] * 3
+    worker.specv2_observe(requests, [2, 0, 1], 3)
 
     assert worker.specv2_status()["accept_length"] == pytest.approx(2.0)
 
@@ -159,7 +162,7 @@ def test_verifies_are_counted_when_their_outcome_is_known(worker):
 def test_only_while_off_a_prefill_leaves_out_the_drafts_own(
     worker, batch, calls, mode, images, own
 ):
-    worker._mode, batch.forward_mode = mode, ForwardMode.EXTEND
+    worker.step_log.mode, batch.forward_mode = mode, ForwardMode.EXTEND
 
     worker._prefill_draft(batch, None, None, images)
 
@@ -168,6 +171,7 @@ def test_only_while_off_a_prefill_leaves_out_the_drafts_own(
 
 def test_the_attention_of_plain_steps_is_asked_for_its_needs_too(worker):
     assert worker.plain_runtime.attn_backend in worker.spec_v2_attn_backends
+    assert "a tier's" in worker.spec_v2_attn_backends
 
 
 def test_always_speculating_is_upstream_alone(worker, batch, calls):
@@ -176,6 +180,47 @@ def test_always_speculating_is_upstream_alone(worker, batch, calls):
     assert worker.forward_batch_generation(batch) == "upstream's result"
     assert calls == ["upstream"]
     assert worker.war_fastpath_runner is worker.draft_worker.draft_runner
+
+
+def test_a_tier_is_put_in_before_its_step(worker, batch, calls):
+    worker.control.policy = SimpleNamespace(
+        name="tiers",
+        decide=lambda batch_size: Decision(Mode.SPECULATIVE, False, "as scripted", steps=1),
+    )
+    worker.forward_batch_generation(batch)
+    assert calls == ["before step of None", "resume", "1 draft steps", "upstream"]
+    assert worker.specv2_status()["draft_steps"] == 1
+
+
+def test_a_batch_whose_requests_all_opted_out_is_plain(worker, batch, calls):
+    worker.control.policy = Scripted(Mode.SPECULATIVE)
+    out, still_in = ({"speculative": value} for value in (False, True))
+    for request, custom in zip(batch.reqs, (out, still_in), strict=True):
+        request.sampling_params.custom_params = custom
+    worker.forward_batch_generation(batch)
+    assert calls[-1] == "upstream"
+
+    batch.reqs[1].sampling_params.custom_params = out
+    worker.forward_batch_generation(batch)
+    assert calls[-1] == "plain of None"
+    assert worker.specv2_status()["switches"] == {"plain": 1}
+
+
+def test_what_a_request_that_opted_out_accepts_is_not_counted(worker):
+    def request(custom):
+        return SimpleNamespace(sampling_params=SimpleNamespace(custom_params=custom))
+
+    before = worker.step_log.acceptance.accept_length(2, 2)
+    worker.specv2_observe([request({"speculative": False})] * 500, [0] * 500, 3)
+    assert worker.step_log.acceptance.accept_length(2, 2) == before
+    worker.specv2_observe([request({"speculative": 0}), request({"x": 1})] * 250, [0] * 500, 3)
+    assert worker.step_log.acceptance.accept_length(2, 2) < 1.2
+
+
+def test_a_server_that_never_is_off_refuses_another_policy(worker):
+    worker.control = None
+    with pytest.raises(ConfigError, match="has no plain graphs"):
+        worker.specv2_change({"speculative_dynamic": 0})
 
 
 class Runner:

@@ -96,7 +96,16 @@ class FakeSync(DraftSync):
 def decode_batch(runner: FakeRunner, requests: list[int], lengths: list[int]) -> ScheduleBatch:
     """A batch as the scheduler hands it to a worker that speculates."""
     batch = ScheduleBatch(
-        reqs=[SimpleNamespace(lora_id=None, rid=f"r{i}", token_type_ids=None) for i in requests]
+        reqs=[
+            SimpleNamespace(
+                lora_id=None,
+                rid=f"r{i}",
+                token_type_ids=None,
+                sampling_params=SimpleNamespace(custom_params=None),
+                seqlen=length,
+            )
+            for i, length in zip(requests, lengths, strict=True)
+        ]
     )
     batch.device = "cpu"
     batch.forward_mode = ForwardMode.DECODE

@@ -14,10 +14,10 @@ from typing import Any
 
 
 def install(path: str) -> None:
-    from sglang_specv2 import worker
+    from sglang_specv2.policy import control
 
-    build = worker.build
-    worker.build = lambda config: ScheduleFromFile(Path(path), build(config))
+    build = control.build
+    control.build = lambda *args: ScheduleFromFile(Path(path), build(*args))
 
 
 class ScheduleFromFile:
@@ -34,12 +34,12 @@ class ScheduleFromFile:
         self._written_ns = 0
         self._modes: Iterator[Any] | None = None
 
-    def decide(self, batch_size: int) -> Any:
+    def decide(self, batch_size: int, context_tokens: int = 0) -> Any:
         from sglang_specv2.policy import Decision
 
         self._reread()
         if self._modes is None:
-            return self._own.decide(batch_size)
+            return self._own.decide(batch_size, context_tokens)
         return Decision(next(self._modes), switched=False, reason=f"as {self._path} says")
 
     def _reread(self) -> None:

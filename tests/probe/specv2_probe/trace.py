@@ -46,16 +46,16 @@ class _Step:
 
     def __init__(self, worker: Any, batch: Any) -> None:
         self.begin = _mark(worker)
-        self._families = dict(worker.counters.steps)
-        self._resumes = worker.counters.resumes
+        self._families = dict(worker.step_log.counters.steps)
+        self._resumes = worker.step_log.counters.resumes
         self._rids = [request.rid for request in batch.reqs]
         self._positions = batch.seq_lens.clone()
         self._pending = batch.spec_info.topk_p[:, 0] == 0
 
     def done(self, worker: Any, result: Any) -> None:
-        steps = worker.counters.steps
+        steps = worker.step_log.counters.steps
         self._family = next(name for name in steps if steps[name] != self._families.get(name, 0))
-        self._resumed = worker.counters.resumes - self._resumes
+        self._resumed = worker.step_log.counters.resumes - self._resumes
         self._stride = result.speculative_num_draft_tokens
         self._graph = bool(result.can_run_cuda_graph)
         # Copied to pinned memory behind the step; read once its event has passed.

@@ -1,0 +1,135 @@
+"""A calibration on disk: step times, and what they were measured on.
+
+Step times hold for one machine, model and set of graphs. :class:`Subject` is what has to be the
+same; provenance is what a reader wants to know besides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sglang_specv2.errors import ConfigError
+from sglang_specv2.policy import CostModel
+from sglang_specv2.version import __version__
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was measured. A calibration of another subject is refused.
+
+    Attributes:
+        gpu: its name, or the CPU's.
+        gpu_count: tensor-parallel ranks.
+        sglang, torch: versions.
+        attention_backend: of decode.
+        model, draft: architecture and a digest of the configuration.
+        dtype, kv_cache_dtype: of the target.
+        num_steps, topk, num_draft_tokens: of speculation.
+        draft_sync: ``kv``, ``extend`` or ``off``.
+        capture_sizes: batch sizes with graphs.
+    """
+
+    gpu: str
+    gpu_count: int
+    sglang: str
+    torch: str
+    attention_backend: str
+    model: str
+    draft: str
+    dtype: str
+    kv_cache_dtype: str
+    num_steps: int
+    topk: int
+    num_draft_tokens: int
+    draft_sync: str
+    capture_sizes: tuple[int, ...]
+
+    def differences(self, other: Subject) -> list[str]:
+        """Where ``other`` is not the same, as ``name: mine, not theirs``."""
+        return [
+            f"{field.name} {getattr(self, field.name)}, not {getattr(other, field.name)}"
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(other, field.name)
+        ]
+
+
+def write(path: Path, cost: CostModel, subject: Subject, provenance: Mapping[str, Any]) -> None:
+    """Write a calibration file, all or nothing.
+
+    Args:
+        path: file to make or replace.
+        cost: the step times.
+        subject: what they were measured on.
+        provenance: date, driver, commit, clocks …: anything JSON holds.
+
+    Raises:
+        ConfigError: the file cannot be written there.
+    """
+    content = {
+        "format": FORMAT,
+        "sglang_specv2": __version__,
+        "subject": asdict(subject),
+        "provenance": dict(provenance),
+        "step_times": cost.as_dict(),
+    }
+    try:
+        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            json.dump(content, out, indent=1)
+            out.write("\n")
+        os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(
+            f"calibration {path}: expected a place to write to, got {error.strerror}; give another"
+        ) from error
+
+
+def read(path: Path, subject: Subject) -> CostModel:
+    """The step times of a calibration file that was measured on ``subject``.
+
+    Raises:
+        ConfigError: there is no such file, it is broken, or it was measured on something else;
+            names every difference.
+    """
+    remedy = "make one here with `sglang-specv2 calibrate`, or leave --speculative-calibration out"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"calibration {path}: expected a file, got {error.strerror}; {remedy}"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"calibration {path}: expected whole JSON, got a broken file ({error}); {remedy}"
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        got = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise ConfigError(f"calibration {path}: expected format {FORMAT}, got {got}; {remedy}")
+    measured = _subject(content.get("subject"))
+    if measured is None:
+        raise ConfigError(f"calibration {path}: expected what it was measured on; {remedy}")
+    differences = measured.differences(subject)
+    if differences:
+        raise ConfigError(
+            f"calibration {path}: expected one of this machine and model, got one of "
+            f"{'; '.join(differences)}; {remedy}"
+        )
+    try:
+        return CostModel.from_dict(content.get("step_times"))
+    except ConfigError as error:
+        raise ConfigError(f"calibration {path}: {error}") from error
+
+
+def _subject(data: Any) -> Subject | None:
+    names = {field.name for field in fields(Subject)}
+    if not isinstance(data, dict) or set(data) != names:
+        return None
+    return Subject(**{**data, "capture_sizes": tuple(data["capture_sizes"])})

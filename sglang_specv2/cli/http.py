@@ -1,0 +1,87 @@
+"""A running server, asked over HTTP by the commands that look at one or change it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+
+from sglang_specv2.errors import SpecV2Error
+from sglang_specv2.introspection import STATE_KEY
+
+API_KEY = "SGLANG_SPECV2_API_KEY"
+"""Variable that holds the key of the server, so that it need not stand on the command line."""
+
+
+class ServerAnswerError(SpecV2Error):
+    """The server cannot be reached, or refused."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--url`` and ``--api-key``."""
+    parser.add_argument("--url", default="http://127.0.0.1:30000", help="(default: %(default)s)")
+    parser.add_argument(
+        "--api-key",
+        default=os.environ.get(API_KEY),
+        help=f"the server's --admin-api-key or --api-key (default: ${API_KEY})",
+    )
+
+
+def states(url: str, api_key: str | None) -> list[dict[str, Any]]:
+    """The worker's state on each scheduler of the server.
+
+    Raises:
+        ServerAnswerError: there is no server, it refused, or its worker is not ours.
+    """
+    answer = request(url, "/server_info", api_key)
+    found = [state.get(STATE_KEY) for state in answer.get("internal_states", [])]
+    if not found or None in found:
+        raise ServerAnswerError(
+            f"{url}: expected a server whose worker is sglang-specv2's, got another; was it "
+            "started with --speculative-algorithm EAGLE or EAGLE3 and this plugin? "
+            "`sglang-specv2 doctor` says more"
+        )
+    return found
+
+
+def request(url: str, path: str, api_key: str | None, body: Any = None) -> Any:
+    """The parsed JSON of an answer; GET, or POST where there is a body.
+
+    Raises:
+        ServerAnswerError: there is no server, or it answered with an error; tells its words.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ServerAnswerError(f"--url: expected http://… or https://…, got {url!r}")
+    headers = {"Content-Type": "application/json"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        raise ServerAnswerError(_words(url, error)) from error
+    except (urllib.error.URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise ServerAnswerError(
+            f"{url}: expected a server, got {reason}; give the right --url"
+        ) from error
+    except ValueError as error:
+        raise ServerAnswerError(f"{url}{path}: expected JSON, got something else") from error
+
+
+def _words(url: str, error: urllib.error.HTTPError) -> str:
+    if error.code in (401, 403):
+        return f"{url}: the server wants its API key (status {error.code}); give --api-key"
+    text = error.read().decode(errors="replace")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = text
+    if isinstance(said, dict):
+        said = said.get("message") or said.get("detail") or said
+    return f"{url}: the server refused (status {error.code}): {said}"

@@ -1,0 +1,59 @@
+"""``sglang-specv2 set``: another policy, threshold or margin on a running server."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from sglang_specv2.cli import http, status
+from sglang_specv2.errors import ConfigError
+from sglang_specv2.policy.control import CODES, PREFIX
+
+_FLAGS: dict[str, tuple[str, type, str]] = {
+    "--disable-batch-threshold": ("disable_batch_threshold", int, "N"),
+    "--enable-batch-threshold": ("enable_batch_threshold", int, "M"),
+    "--switch-min-dwell": ("switch_min_dwell", int, "STEPS"),
+    "--switch-margin": ("switch_margin", float, "SHARE"),
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Adds ``set``."""
+    parser = commands.add_parser(
+        "set",
+        help="change policy, thresholds or margin of a running server",
+        description="Takes effect at the server's next step, on every rank. A threshold alone "
+        "means policy threshold, a margin alone policy auto.",
+    )
+    http.add_arguments(parser)
+    parser.add_argument("--policy", choices=CODES)
+    for flag, (field, kind, metavar) in _FLAGS.items():
+        parser.add_argument(flag, dest=field, type=kind, metavar=metavar)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
+    """Changes the settings and prints the state that came of it.
+
+    Raises:
+        ConfigError: nothing was given.
+        ServerAnswerError: there is no such server, or it refused.
+    """
+    status.reject_unknown("set", sglang_argv)
+    fields = [field for field, _, _ in _FLAGS.values()]
+    values = {
+        PREFIX + field: getattr(args, field) for field in fields if getattr(args, field) is not None
+    }
+    if args.policy is not None:
+        values[f"{PREFIX}dynamic"] = CODES[args.policy]
+    if not values:
+        raise ConfigError(f"set: expected --policy or one of {', '.join(_FLAGS)}, got nothing")
+    http.states(args.url, args.api_key)
+    updated = http.request(args.url, "/set_internal_state", args.api_key, {"server_args": values})
+    if not all(updated):
+        raise http.ServerAnswerError(
+            f"{args.url}: the server refused without a reason; see its log"
+        )
+    for state in http.states(args.url, args.api_key):
+        print("\n".join(status.lines(state)))
+    return 0

@@ -1,0 +1,116 @@
+"""The policy in force, and how a running server is given another one.
+
+Values are numbers, because SGLang's ``/set_internal_state`` carries nothing else; policies have
+codes (:data:`CODES`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sglang_specv2.config import SpecV2Config
+from sglang_specv2.errors import ConfigError
+from sglang_specv2.policy import Acceptance, CostModel, Policy, build
+
+CODES = {"never": 0, "always": 1, "threshold": 2, "auto": 3}
+"""Policy → the number that stands for it."""
+
+PREFIX = "speculative_"
+SETTABLE = (
+    "dynamic",
+    "disable_batch_threshold",
+    "enable_batch_threshold",
+    "switch_min_dwell",
+    "switch_margin",
+)
+"""Fields of :class:`SpecV2Config` that can change while serving; over HTTP with the prefix."""
+
+
+_MEANT_FOR = {
+    "threshold": ("disable_batch_threshold", "enable_batch_threshold", "switch_min_dwell"),
+    "auto": ("switch_margin", "switch_min_dwell"),
+}
+
+
+class PolicyControl:
+    """Holds the policy and replaces it.
+
+    Args:
+        config: what the server was started with.
+        acceptance: accept lengths seen so far; kept across policies.
+        choices: numbers of draft steps that have graphs, 0 among them.
+        cost: step times, or None where nothing was measured.
+        check: raises ConfigError where the server cannot serve a configuration.
+    """
+
+    def __init__(
+        self,
+        config: SpecV2Config,
+        acceptance: Acceptance,
+        choices: tuple[int, ...],
+        cost: CostModel | None,
+        check: Callable[[SpecV2Config], None],
+    ) -> None:
+        self.config = config
+        self._check = check
+        self.cost = cost
+        self._acceptance = acceptance
+        self._choices = choices
+        self.policy: Policy = build(config, acceptance, choices, cost)
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Put another policy in force, or leave everything as it is and raise.
+
+        A threshold alone means policy ``threshold``, a margin alone ``auto``, as at start; what is
+        not given stays as it was.
+
+        Args:
+            values: numbers by the names in :data:`SETTABLE`, with the prefix.
+
+        Raises:
+            ConfigError: a name is unknown, or a value or combination is impossible.
+        """
+        given = {self._field(name): value for name, value in values.items()}
+        old = self.config
+        dynamic = _policy_of(given.pop("dynamic")) if "dynamic" in given else _implied(given)
+        new: dict[str, Any] = {
+            "dynamic": dynamic or old.dynamic,
+            "draft_sync": old.draft_sync,
+            "switch_min_dwell": old.switch_min_dwell,
+        }
+        if new["dynamic"] == "threshold" and "disable_batch_threshold" not in given:
+            new["disable_batch_threshold"] = old.disable_batch_threshold
+            new["enable_batch_threshold"] = old.enable_batch_threshold
+        elif new["dynamic"] == "auto":
+            new["switch_margin"], new["step_choices"] = old.switch_margin, old.step_choices
+        config = SpecV2Config(**(new | given))
+        self._check(config)
+        policy = build(config, self._acceptance, self._choices, self.cost)
+        self.config, self.policy = config, policy
+
+    def _field(self, name: str) -> str:
+        field = name.removeprefix(PREFIX)
+        if field not in SETTABLE or not name.startswith(PREFIX):
+            known = ", ".join(PREFIX + field for field in SETTABLE)
+            raise ConfigError(f"{name}: expected one of {known}")
+        return field
+
+    def as_dict(self) -> dict[str, Any]:
+        """The settings that mean something to the policy in force."""
+        names = ["dynamic", *_MEANT_FOR.get(self.config.dynamic, ())]
+        return {name: getattr(self.config, name) for name in names}
+
+
+def _implied(given: Mapping[str, Any]) -> str | None:
+    if "disable_batch_threshold" in given or "enable_batch_threshold" in given:
+        return "threshold"
+    return "auto" if "switch_margin" in given else None
+
+
+def _policy_of(code: Any) -> str:
+    for policy, number in CODES.items():
+        if code in (number, policy):
+            return policy
+    listed = ", ".join(f"{number} ({policy})" for policy, number in CODES.items())
+    raise ConfigError(f"{PREFIX}dynamic: expected one of {listed}, got {code!r}")

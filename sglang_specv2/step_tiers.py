@@ -1,0 +1,90 @@
+"""Several numbers of draft steps, each with graphs of its own, on one worker.
+
+SGLang builds and swaps such a set as one object, for its own adaptation of the number of steps;
+here the policy says which one a step runs with. Fewer steps than the server was started with fit
+into the KV slots that the scheduler reserves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
+
+from sglang_specv2.capture_width import rows_per_request
+from sglang_specv2.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class StepTiers:
+    """The numbers of draft steps a worker can speculate with.
+
+    Args:
+        worker: the EAGLE worker, with the graphs it was started with.
+        choices: numbers of draft steps; 0, the plain step, is not one of speculation's.
+
+    Raises:
+        ConfigError: a choice is above what the server was started with, or drafts are trees.
+    """
+
+    def __init__(self, worker: Any, choices: Iterable[int]) -> None:
+        configured = worker.speculative_num_steps
+        wanted = sorted(set(choices) - {0, configured})
+        if wanted and (wanted[-1] > configured or worker.topk > 1):
+            raise ConfigError(
+                f"--speculative-step-choices: expected at most {configured} "
+                "(--speculative-num-steps), and only 0 and that for trees "
+                f"(--speculative-eagle-topk {worker.topk}), got {wanted[-1]}; leave it out"
+            )
+        self._worker = worker
+        self._states = {configured: _current(worker)}
+        for steps in wanted:
+            with rows_per_request(worker.draft_worker.draft_runner, steps + 1):
+                self._states[steps] = worker.build_adaptive_runtime_state(steps, steps + 1)
+        # It logs a line for each swap, and a policy may swap many times a second.
+        if wanted:
+            logging.getLogger(type(worker).__mro__[1].__module__).addFilter(_is_no_swap)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """In order."""
+        return tuple(sorted(self._states))
+
+    @property
+    def attn_backends(self) -> tuple[Any, ...]:
+        """Of the target and the draft, of every tier."""
+        return tuple(
+            backend
+            for state in self._states.values()
+            for backend in (
+                state.target_attn_backend,
+                state.draft_attn_backend,
+                state.draft_extend_attn_backend,
+            )
+            if backend is not None
+        )
+
+    def use(self, steps: int) -> None:
+        """Speculate with ``steps`` draft steps from now on."""
+        self._worker.apply_runtime_state(self._states[steps])
+
+
+def _is_no_swap(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Switch adaptive runtime state")
+
+
+def _current(worker: Any) -> SpecRuntimeState:
+    target, draft = worker.target_worker.model_runner, worker.draft_worker
+    return SpecRuntimeState(
+        speculative_num_steps=worker.speculative_num_steps,
+        speculative_num_draft_tokens=worker.speculative_num_draft_tokens,
+        draft_attn_backend=draft.draft_attn_backend,
+        cuda_graph_runner=draft.cuda_graph_runner,
+        target_attn_backend=target.attn_backend,
+        target_graph_runner=target.decode_cuda_graph_runner,
+        draft_extend_attn_backend=draft.draft_extend_attn_backend,
+        cuda_graph_runner_for_draft_extend=draft.cuda_graph_runner_for_draft_extend,
+    )
