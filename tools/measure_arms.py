@@ -67,6 +67,7 @@ ARMS: dict[str, tuple[list[str], dict[str, str]]] = {
     "stock": (SPECULATION, {"SGLANG_SPECV2": "0"}),
     "always": (SPECULATION, {"SGLANG_SPECV2_DYNAMIC": "always"}),
     "off": (SPECULATION, {"SGLANG_SPECV2_DYNAMIC": "never"}),
+    "auto": (SPECULATION, {"SGLANG_SPECV2_DYNAMIC": "auto"}),
     "off-extend": (
         SPECULATION,
         {"SGLANG_SPECV2_DYNAMIC": "never", "SGLANG_SPECV2_DRAFT_SYNC": "extend"},

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 SHORT_CONTEXT, LONG_CONTEXT = 128, 2048
 """Tokens of each request at the two points of a batch size, where the pool holds so many."""
 
-WARM_UP, STEPS, GROUPS = 2, 3, 2
+WARM_UP, STEPS, GROUPS = 1, 2, 2
 """Of each point: steps not timed, steps timed together, and how often; the fastest group counts.
 On a CPU, where speed means nothing, one of each."""
 
@@ -68,11 +68,29 @@ def measure(worker: Any, sizes: Sequence[int], step: Step, choices: Sequence[int
                 progress.set_postfix(batch_size=size, context=context, draft_steps=steps)
                 times[steps] = _step_s(worker, size, context, partial(step, steps=steps))
             points.append(Point(size, size * context, times))
+    points = undisturbed(points)
     resume_s = _resume_s(worker, sizes[len(sizes) // 2], step, max(choices))
     measured = CostModel(points, resume_s)
     agreed = worker.target_worker.model_runner.tp_group.broadcast_object(measured.as_dict(), src=0)
     logger.info("Timed both modes in %.1f s.", time.perf_counter() - start)
     return CostModel.from_dict(agreed)
+
+
+def undisturbed(points: Sequence[Point]) -> list[Point]:
+    """Times without what disturbed single ones: a larger batch with as much context for each
+    request is never faster, so where it seems so, the smaller one takes its time."""
+    least: dict[tuple[int, int], float] = {}
+    by_size: dict[int, int] = {}
+    result = []
+    for point in sorted(points, key=lambda p: (p.batch_size, p.context_tokens), reverse=True):
+        order = by_size[point.batch_size] = by_size.get(point.batch_size, -1) + 1
+        times = {}
+        for steps, step_s in point.step_s.items():
+            times[steps] = least[order, steps] = min(
+                step_s, least.get((order, steps), step_s)
+            )
+        result.append(Point(point.batch_size, point.context_tokens, times))
+    return result[::-1]
 
 
 def _contexts(worker: Any, batch_size: int) -> tuple[int, int]:

@@ -37,7 +37,7 @@ def test_every_batch_size_below_and_above_the_largest_graph(server, texts):
     """One to twelve requests, so every capture size up to 8, those between, and eager above."""
     assert "One-token draft extend: captured" in server.log.read_text()
     for runs in ("1p", "1s", "1s 1p"):
-        outcome = serve(server, of_many_lengths(texts, 60, 300), runs)
+        outcome = serve(server, of_many_lengths(texts, 40, 430), runs)
         outcome.require_right()
         assert {step.graph for step in outcome.steps if len(step.rows) <= 8} == {True}
         assert {step.graph for step in outcome.steps if len(step.rows) > 8} == {False}

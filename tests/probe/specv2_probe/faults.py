@@ -214,7 +214,7 @@ def dwell_ignored(in_force: InForce) -> None:
 
     original = ThresholdPolicy.decide
 
-    def decide(self: Any, batch_size: int) -> Any:
+    def decide(self: Any, batch_size: int, context_tokens: int = 0) -> Any:
         min_dwell = self.min_dwell
         self.min_dwell = 0 if in_force() else min_dwell
         try:

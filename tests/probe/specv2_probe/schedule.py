@@ -1,6 +1,7 @@
 """Forces the mode of every step from a file, which a test may rewrite while the server is idle.
 
-The file holds run lengths that repeat, ``5s 256p``: five speculative steps, then 256 plain ones.
+The file holds run lengths that repeat, ``5s 256p``: five speculative steps, then 256 plain ones;
+``5s1`` are five with one draft step each.
 Writing it starts them over. An empty or missing file leaves the decision to the server's policy.
 """
 
@@ -40,7 +41,8 @@ class ScheduleFromFile:
         self._reread()
         if self._modes is None:
             return self._own.decide(batch_size, context_tokens)
-        return Decision(next(self._modes), switched=False, reason=f"as {self._path} says")
+        mode, steps = next(self._modes)
+        return Decision(mode, switched=False, reason=f"as {self._path} says", steps=steps)
 
     def _reread(self) -> None:
         written_ns = self._path.stat().st_mtime_ns if self._path.exists() else 0
@@ -51,14 +53,14 @@ class ScheduleFromFile:
 
 
 def parse(text: str) -> list[Any]:
-    """The mode of each step of one round."""
+    """Mode and draft steps of each step of one round; None: as the server was started."""
     from sglang_specv2.policy import Mode
 
     modes = {"s": Mode.SPECULATIVE, "p": Mode.PLAIN}
     steps: list[Any] = []
     for run in text.split():
-        match = re.fullmatch(r"(\d+)([sp])", run)
+        match = re.fullmatch(r"(\d+)([sp])(\d*)", run)
         if match is None:
             raise ValueError(f"expected runs like '5s 256p', got {text!r}")
-        steps += [modes[match[2]]] * int(match[1])
+        steps += [(modes[match[2]], int(match[3]) if match[3] else None)] * int(match[1])
     return steps
