@@ -37,6 +37,9 @@ _GAUGES: dict[str, str] = {
 
 NAMES = tuple([f"{PREFIX}{name}_total" for name in _COUNTERS] + [PREFIX + name for name in _GAUGES])
 
+COUNTER_LABELS = {name: own for name, (_, own) in _COUNTERS.items()}
+"""Labels of the counters, without the prefix, beside SGLang's."""
+
 
 class DynamicMetrics:
     """The metrics of one scheduler.

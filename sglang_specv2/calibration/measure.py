@@ -17,7 +17,7 @@ from sglang_specv2.batch_state import preserved
 from sglang_specv2.calibration.made_up_batch import draft_state, made_up_batch
 from sglang_specv2.errors import UnsupportedError
 from sglang_specv2.policy import CostModel, Point
-from sglang_specv2.policy.cost import PLAIN
+from sglang_specv2.policy.cost import PLAIN, undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -74,23 +74,6 @@ def measure(worker: Any, sizes: Sequence[int], step: Step, choices: Sequence[int
     agreed = worker.target_worker.model_runner.tp_group.broadcast_object(measured.as_dict(), src=0)
     logger.info("Timed both modes in %.1f s.", time.perf_counter() - start)
     return CostModel.from_dict(agreed)
-
-
-def undisturbed(points: Sequence[Point]) -> list[Point]:
-    """Times without what disturbed single ones: a larger batch with as much context for each
-    request is never faster, so where it seems so, the smaller one takes its time."""
-    least: dict[tuple[int, int], float] = {}
-    by_size: dict[int, int] = {}
-    result = []
-    for point in sorted(points, key=lambda p: (p.batch_size, p.context_tokens), reverse=True):
-        order = by_size[point.batch_size] = by_size.get(point.batch_size, -1) + 1
-        times = {}
-        for steps, step_s in point.step_s.items():
-            times[steps] = least[order, steps] = min(
-                step_s, least.get((order, steps), step_s)
-            )
-        result.append(Point(point.batch_size, point.context_tokens, times))
-    return result[::-1]
 
 
 def _contexts(worker: Any, batch_size: int) -> tuple[int, int]:

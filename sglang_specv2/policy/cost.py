@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,21 @@ class CostModel:
                 f"something else ({type(error).__name__}: {error}); calibrate again"
             ) from error
         return cls(points, resume_s)
+
+
+def undisturbed(points: Sequence[Point]) -> list[Point]:
+    """Times without what disturbed single ones: a larger batch with as much context for each
+    request is never faster, so where it seems so, the smaller one takes its time."""
+    least: dict[tuple[int, int], float] = {}
+    by_size: dict[int, int] = {}
+    result = []
+    for point in sorted(points, key=lambda p: (p.batch_size, p.context_tokens), reverse=True):
+        order = by_size[point.batch_size] = by_size.get(point.batch_size, -1) + 1
+        times = {}
+        for steps, step_s in point.step_s.items():
+            times[steps] = least[order, steps] = min(step_s, least.get((order, steps), step_s))
+        result.append(Point(point.batch_size, point.context_tokens, times))
+    return result[::-1]
 
 
 def _check(by_size: Mapping[int, list[Point]], resume_s: float) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sglang_specv2.errors import BatchShapeError, ConfigError
 from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, CostModel, Mode, Point
+from sglang_specv2.policy.cost import undisturbed
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 MARGIN, DWELL = 0.02, 8
@@ -310,6 +311,22 @@ def test_more_context_takes_longer_and_noise_does_not_make_it_faster():
     assert model.step_s(0, 4, 7600) == pytest.approx(7e-3)
     assert model.step_s(2, 4, 9000) == pytest.approx(8e-3)
     assert model.step_s(0, 4, 0) >= 0.9 * 5e-3
+
+
+def test_a_disturbed_point_takes_the_next_larger_ones_time():
+    def point(size, context, plain):
+        return Point(size, size * context, {0: plain, 2: 2 * plain})
+
+    measured = [
+        *(point(1, 128, 5e-3), point(1, 2048, 6e-3)),
+        *(point(8, 128, 9e-3), point(8, 2048, 6.5e-3)),
+        *(point(12, 128, 5.2e-3), point(12, 2048, 7e-3)),
+    ]
+    mended = undisturbed(measured)
+    assert [p.step_s[0] for p in mended] == [5e-3, 6e-3, 5.2e-3, 6.5e-3, 5.2e-3, 7e-3]
+    assert [(p.batch_size, p.context_tokens) for p in mended] == [
+        (p.batch_size, p.context_tokens) for p in measured
+    ]
 
 
 def test_step_times_survive_json():
