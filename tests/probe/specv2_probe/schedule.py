@@ -15,33 +15,32 @@ from typing import Any
 
 
 def install(path: str) -> None:
-    from sglang_specv2.policy import control
+    from sglang_specv2.worker import SpecV2Worker
 
-    build = control.build
-    control.build = lambda *args: ScheduleFromFile(Path(path), build(*args))
+    schedule = _ScheduleFromFile(Path(path))
+    original = SpecV2Worker._decide
+
+    def _decide(worker: Any, batch: Any, rows: int) -> Any:
+        return schedule.decide() or original(worker, batch, rows)
+
+    SpecV2Worker._decide = _decide
 
 
-class ScheduleFromFile:
-    """A policy around the server's own.
+class _ScheduleFromFile:
+    """Each rank reads the file for itself; they agree because it changes between requests only."""
 
-    Each rank reads the file for itself; they agree because it changes between requests only.
-    """
-
-    name = "probe"
-
-    def __init__(self, path: Path, own: Any) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = own
         self._written_ns = 0
-        self._modes: Iterator[Any] | None = None
+        self._steps: Iterator[Any] | None = None
 
-    def decide(self, batch_size: int, context_tokens: int = 0) -> Any:
+    def decide(self) -> Any:
         from sglang_specv2.policy import Decision
 
         self._reread()
-        if self._modes is None:
-            return self._own.decide(batch_size, context_tokens)
-        mode, steps = next(self._modes)
+        if self._steps is None:
+            return None
+        mode, steps = next(self._steps)
         return Decision(mode, switched=False, reason=f"as {self._path} says", steps=steps)
 
     def _reread(self) -> None:
@@ -49,7 +48,7 @@ class ScheduleFromFile:
         if written_ns != self._written_ns:
             self._written_ns = written_ns
             runs = parse(self._path.read_text()) if written_ns else []
-            self._modes = iter(itertools.cycle(runs)) if runs else None
+            self._steps = iter(itertools.cycle(runs)) if runs else None
 
 
 def parse(text: str) -> list[Any]:
