@@ -42,6 +42,8 @@ class SpecV2Config:
             becomes N − max(1, N // 8), but at least 1: no batch being decoded is smaller.
         switch_min_dwell: decode steps from one switch to the next, at least; for ``threshold``.
         draft_sync: how the draft's KV cache is kept while not speculating.
+        capture_failure: ``refuse`` or ``eager``, where graphs beside the speculative ones cannot
+            be captured.
         test_schedule: ``every:STEPS`` or ``random:SEED`` forces switches in place of ``dynamic``.
     """
 
@@ -50,6 +52,7 @@ class SpecV2Config:
     enable_batch_threshold: int | None = None
     switch_min_dwell: int = DEFAULT_SWITCH_MIN_DWELL
     draft_sync: str = "auto"
+    capture_failure: str = "refuse"
     test_schedule: str | None = None
 
     def __post_init__(self) -> None:

@@ -19,10 +19,12 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes, Selector
 from sglang_specv2 import compat
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.config import SpecV2Config, validate_against_server
 from sglang_specv2.counters import StepCounters
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.build import build_draft_sync
+from sglang_specv2.draft_sync.proposals import nan_check
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.plain_step import PlainStep, PlainStepResult
 from sglang_specv2.policy import Mode, build
@@ -30,6 +32,9 @@ from sglang_specv2.policy import Mode, build
 logger = logging.getLogger(__name__)
 
 Step = Callable[..., Any]
+
+NAN_CHECK = "specv2_nan_check"
+"""The attribute of a speculative step's result that holds what :func:`nan_check` found."""
 
 
 class StepFamily:
@@ -62,6 +67,10 @@ class SpecV2Worker(EAGLEWorkerV2):
         self.draft_sync: DraftSync | None = None
         self.selector: Selector | None = None
         self.counters = StepCounters()
+        self._capture_failures = CaptureFailures(self.config.capture_failure)
+        # Not asked for later: an update of weights changes the path of the target.
+        draft, target = server_args.speculative_draft_model_path, server_args.model_path
+        self._draft_checkpoint = draft if draft != target else None
         self._mode = Mode.PLAIN if self.policy.name == "never" else Mode.SPECULATIVE
         self._batch_size = 0
         self._last_switch_log = float("-inf")
@@ -88,11 +97,13 @@ class SpecV2Worker(EAGLEWorkerV2):
             speculative_moe_backend_context(),
             speculative_moe_a2a_backend_context(),
         ):
-            self.draft_sync, choice = build_draft_sync(self, self.config.draft_sync)
+            self.draft_sync, choice = build_draft_sync(
+                self, self.config.draft_sync, self._capture_failures
+            )
         logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
         self._draft_prefill = draft._draft_extend_for_prefill
         draft._draft_extend_for_prefill = self._prefill_draft
-        self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync)
+        self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync, self._capture_failures)
         self._additional_graph_memory_usage["plain_decode"] = self.plain_runtime.memory_gb
         self._additional_graph_time_usage["plain_decode"] = self.plain_runtime.capture_s
         self._plain = PlainStep(
@@ -173,12 +184,39 @@ class SpecV2Worker(EAGLEWorkerV2):
             "mode": self._mode.value,
             "batch_size": self._batch_size,
             "draft_sync": None if self.draft_sync is None else self.draft_sync.mode,
+            "capture_failures": list(self._capture_failures.reasons),
             **self.counters.as_dict(),
         }
 
-    def specv2_observe(self, accepted_drafts_per_request: list[int]) -> None:
-        """Receives the outcome of each speculative step once it is on the CPU."""
-        self.counters.verified(accepted_drafts_per_request)
+    def specv2_observe(self, result: Any) -> None:
+        """Receives the result of each speculative step once it is on the CPU."""
+        self.counters.verified(result.num_correct_drafts_per_req_cpu)
+        checked = getattr(result, NAN_CHECK, None)
+        if checked is not None:
+            self._count_nan_drafts(int(checked.isnan().sum()))
+
+    def _count_nan_drafts(self, rows: int) -> None:
+        if rows and not self.counters.nan_drafts:
+            logger.warning(
+                "The draft computes NaN. Tokens stay right, since every draft is verified, but "
+                "such drafts are noise: check the draft's weights and dtype. Told once; "
+                "counted as nan_drafts in the state."
+            )
+        self.counters.nan_drafts += rows
+
+    def update_weights_from_disk(self, recv_req: Any) -> tuple[bool, str]:
+        """The draft's part of an update. A draft that is another checkpoint keeps its weights.
+
+        SGLang would load the target's checkpoint into it, and end the scheduler where the names
+        differ. Tokens are the new target's in any case; how often it accepts the old draft's
+        guesses is another matter, and the answer says so.
+        """
+        if self._draft_checkpoint is None:
+            return super().update_weights_from_disk(recv_req)
+        return True, (
+            "Succeeded to update the target's weights; the draft keeps those of "
+            f"{self._draft_checkpoint}."
+        )
 
     def _log_switch(self, reason: str) -> None:
         now = time.monotonic()
@@ -212,7 +250,10 @@ class SpecV2Worker(EAGLEWorkerV2):
         # batch's buffers; the speculative step's own draft extend is what counts.
         draft.draft_runner.war_fastpath_read_done_event = None
         self._draft_reads_last = True
-        return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        checked = nan_check(batch.spec_info)
+        result = super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        setattr(result, NAN_CHECK, checked)
+        return result
 
     def _plain_step(
         self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any

@@ -7,7 +7,10 @@ from typing import Any
 import hypothesis
 import pytest
 import random_pair as random_pair_module
+from known_texts import KnownText, known_texts
 from live_server import LiveServer
+from probed_server import ProbedServer
+from worker_scenarios import SERVED_ALIKE, SWITCHING_FLAGS
 
 from sglang_specv2 import cpu
 
@@ -42,6 +45,72 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def texts(trained_pair: tuple[Path, Path]) -> tuple[KnownText, ...]:
+    """Prompts of the bundled pair whose greedy continuation is known."""
+    return known_texts(*trained_pair)
+
+
+@pytest.fixture(scope="module")
+def start_probed(
+    tmp_path_factory: pytest.TempPathFactory, trained_pair: tuple[Path, Path]
+) -> Iterator[Callable[..., ProbedServer]]:
+    """Starts servers of the bundled pair that live until the module's last test."""
+    with Servers(tmp_path_factory.mktemp("probed"), *trained_pair) as servers:
+        yield servers.start
+
+
+class Servers:
+    """Servers with the probe in them, ended together."""
+
+    def __init__(self, folder: Path, target: Path, draft: Path) -> None:
+        self._folder, self._target, self._draft = folder, target, draft
+        self.started: list[ProbedServer] = []
+
+    def start(self, *arguments: str, **options: Any) -> ProbedServer:
+        log = self._folder / f"server-{len(self.started)}.log"
+        small = ("--max-total-tokens", "16384")  # so that SGLang's checks of the pool are quick
+        self.started.append(
+            ProbedServer(self._target, log, self._draft, arguments=(*small, *arguments), **options)
+        )
+        return self.started[-1]
+
+    def __enter__(self) -> "Servers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.started:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def _shared(
+    tmp_path_factory: pytest.TempPathFactory, trained_pair: tuple[Path, Path]
+) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("shared"), *trained_pair) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def switching_server(_shared: Servers) -> ProbedServer:
+    """One server for all tests that only ask and look: a start costs more than most of them."""
+    if not _shared.started or not _shared.started[-1].is_alive():
+        _shared.start(*SWITCHING_FLAGS)
+    _shared.started[-1].schedule("")
+    return _shared.started[-1]
+
+
+@pytest.fixture(scope="session")
+def stock_server(
+    tmp_path_factory: pytest.TempPathFactory, trained_pair: tuple[Path, Path]
+) -> Iterator[LiveServer]:
+    """SGLang without speculation and without this package: what the others are compared with."""
+    log = tmp_path_factory.mktemp("stock") / "server.log"
+    server = LiveServer(trained_pair[0], log, arguments=SERVED_ALIKE, env={"SGLANG_SPECV2": "0"})
+    yield server
+    server.stop()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,6 +24,19 @@ THRESHOLD_FLAGS = (
     *("--speculative-enable-batch-threshold", "2"),
     *("--speculative-switch-min-dwell", "4"),
 )
+CONTEXT = 640
+"""Tokens that a prompt and its answer may have together on the servers that are compared."""
+SERVED_ALIKE = (
+    *("--context-length", str(CONTEXT)),
+    *("--chunked-prefill-size", "64"),
+    "--constrained-json-disable-any-whitespace",
+    "--enable-custom-logit-processor",
+)
+SWITCHING_FLAGS = (
+    *THRESHOLD_FLAGS,
+    *SERVED_ALIKE,
+    *("--enable-metrics", "--decode-log-interval", "1"),
+)
 
 _numbers = itertools.count()
 
