@@ -1,5 +1,7 @@
 """Fixtures for tests that drive a real server."""
 
+import os
+import random
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import random_pair as random_pair_module
 from known_texts import KnownText, known_texts
 from live_server import LiveServer
 from probed_server import ProbedServer
-from worker_scenarios import SERVED_ALIKE, SWITCHING_FLAGS
+from worker_scenarios import SERVED_ALIKE, SWITCHING_FLAGS, random_runs
 
 from sglang_specv2 import cpu
 
@@ -111,6 +113,38 @@ def stock_server(
     server = LiveServer(trained_pair[0], log, arguments=SERVED_ALIKE, env={"SGLANG_SPECV2": "0"})
     yield server
     server.stop()
+
+
+@pytest.fixture
+def server(switching_server: ProbedServer) -> Iterator[ProbedServer]:
+    """The shared server; when a test is through with it, every slot is free."""
+    yield switching_server
+    switching_server.plant("")
+    switching_server.wait_until_idle()
+    switching_server.schedule("")
+
+
+SETTINGS = {
+    "always on": "1s",
+    "always off": "1p",
+    "every step": "1s 1p",
+    "every 3rd step": "3s 3p",
+    "every 7th step": "7s 7p",
+    "random steps": "",
+}
+
+
+@pytest.fixture(params=SETTINGS)
+def runs(request: pytest.FixtureRequest) -> str:
+    """The modes of the decode steps, as :meth:`ProbedServer.schedule` takes them.
+
+    Random ones come from a seed that a failing test shows; ``SPECV2_SEED`` sets it.
+    """
+    if request.param == "random steps":
+        seed = int(os.environ.get("SPECV2_SEED") or random.randrange(10**6))
+        print(f"random steps: SPECV2_SEED={seed}")
+        return random_runs(seed)
+    return SETTINGS[request.param]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from known_texts import KnownText
 from live_server import Answer
-from probed_server import Entries, ProbedServer, Step
+from probed_server import Entries, ProbedServer, Row, Step
 
 from sglang_specv2.policy import Mode, ThresholdPolicy
 
@@ -196,3 +196,18 @@ def distance(one: Entries, other: Entries) -> float:
         (mine[:known] - theirs[:known]).abs().max().item()
         for mine, theirs in zip(one, other, strict=True)
     )
+
+
+def cut_runs(outcome: Outcome) -> list[Row]:
+    """The runs of accepted tokens that a request's limit cut."""
+    ends = {rid: len(r.prompt) + r.tokens for rid, r in outcome.requests.items()}
+    return [
+        row
+        for step in outcome.steps
+        for row in step.rows
+        if row.position + 1 < ends[row.rid] < row.position + 1 + row.accepted
+    ]
+
+
+def tokens_of(answers: Iterable[Answer]) -> list[list[int]]:
+    return [answer.token_ids for answer in answers]

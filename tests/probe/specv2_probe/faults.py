@@ -225,6 +225,42 @@ def dwell_ignored(in_force: InForce) -> None:
     ThresholdPolicy.decide = decide
 
 
+def capture_fails(in_force: InForce) -> None:
+    """Memory runs out in the middle of the capture of the plain decode graphs. A CPU, which has
+    none, tries all the same."""
+    from sglang_specv2.plain_decode import PlainDecodeGraphRunner, PlainDecodeRuntime
+
+    with_draft_sync = PlainDecodeGraphRunner._with_draft_sync
+
+    def _with_draft_sync(self: Any, size: int, forward: Any) -> Any:
+        captured = with_draft_sync(self, size, forward)
+
+        @functools.wraps(captured)
+        def run_out(*args: Any, **kwargs: Any) -> Any:
+            output = captured(*args, **kwargs)
+            if in_force() and size < max(self.capture_bs):
+                raise torch.OutOfMemoryError("planted: CUDA out of memory")
+            return output
+
+        return run_out
+
+    PlainDecodeGraphRunner._with_draft_sync = _with_draft_sync
+    runtime_init, graphs_init = PlainDecodeRuntime.__init__, PlainDecodeGraphRunner.__init__
+
+    def init_runtime(self: Any, model_runner: Any, draft_sync: Any, failures: Any) -> None:
+        runtime_init(self, model_runner, draft_sync, failures)
+        if in_force() and model_runner.device == "cpu":
+            self._capture(draft_sync, failures)
+
+    def init_graphs(self: Any, model_runner: Any, *args: Any) -> None:
+        if model_runner.device == "cpu":
+            raise torch.OutOfMemoryError("planted: CUDA out of memory")
+        graphs_init(self, model_runner, *args)
+
+    PlainDecodeRuntime.__init__ = init_runtime
+    PlainDecodeGraphRunner.__init__ = init_graphs
+
+
 FAULTS: dict[str, Callable[[InForce], None]] = {
     fault.__name__: fault
     for fault in (
@@ -242,6 +278,7 @@ FAULTS: dict[str, Callable[[InForce], None]] = {
         poisoned_reserve,
         leaked_slot,
         dwell_ignored,
+        capture_fails,
     )
 }
 
