@@ -1,5 +1,6 @@
 """Fixtures for tests that drive a real server."""
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Generator, Iterator
@@ -70,9 +71,10 @@ class Servers:
     def __init__(self, folder: Path, target: Path, draft: Path) -> None:
         self._folder, self._target, self._draft = folder, target, draft
         self.started: list[ProbedServer] = []
+        self._numbers = itertools.count()
 
     def start(self, *arguments: str, **options: Any) -> ProbedServer:
-        log = self._folder / f"server-{len(self.started)}.log"
+        log = self._folder / f"server-{next(self._numbers)}.log"
         small = ("--max-total-tokens", "16384")  # so that SGLang's checks of the pool are quick
         self.started.append(
             ProbedServer(self._target, log, self._draft, arguments=(*small, *arguments), **options)
@@ -117,7 +119,11 @@ def stock_server(
 
 @pytest.fixture
 def server(switching_server: ProbedServer) -> Iterator[ProbedServer]:
-    """The shared server; when a test is through with it, every slot is free."""
+    """The shared server; when a test is through with it, every slot is free.
+
+    ``SPECV2_PLANT`` plants a fault of the probe in it, to see which tests notice.
+    """
+    switching_server.plant(os.environ.get("SPECV2_PLANT", ""))
     yield switching_server
     switching_server.plant("")
     switching_server.wait_until_idle()

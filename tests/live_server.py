@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 
 from sglang_specv2 import cpu
@@ -196,6 +197,10 @@ class LiveServer:
         return [
             Answer(body["output_ids"], body.get("text", ""), body["meta_info"]) for body in bodies
         ]
+
+    def process(self) -> psutil.Process:
+        """The launcher; everything else is its child."""
+        return psutil.Process(self._process.pid)
 
     def terminate(self, timeout_s: float = 60) -> int:
         """Asks the server to end, as a process manager does, and returns its exit status.

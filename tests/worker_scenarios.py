@@ -211,3 +211,8 @@ def cut_runs(outcome: Outcome) -> list[Row]:
 
 def tokens_of(answers: Iterable[Answer]) -> list[list[int]]:
     return [answer.token_ids for answer in answers]
+
+
+def stop_at(token: int) -> dict[str, Any]:
+    """Sampling that ends at a token. SGLang looks at stop tokens only where it heeds EOS."""
+    return {"max_new_tokens": 120, "stop_token_ids": [token], "ignore_eos": False}

@@ -8,7 +8,7 @@ from worker_scenarios import of_many_lengths, serve
 
 NEVER = ("--speculative-dynamic", "never")
 FAILS = {"SPECV2_PROBE_FAULT": "capture_fails"}
-REASON = "the plain decode graphs: OutOfMemoryError: planted: CUDA out of memory"
+PLANTED = "planted: CUDA out of memory"
 
 
 def test_a_capture_that_fails_refuses_the_start(start_probed):
@@ -17,7 +17,7 @@ def test_a_capture_that_fails_refuses_the_start(start_probed):
 
     told = str(error.value)
     assert "CaptureError: capturing the plain decode graphs failed" in told
-    assert "planted: CUDA out of memory" in told
+    assert PLANTED in told
     assert "--speculative-capture-failure eager" in told
 
 
@@ -37,7 +37,9 @@ def test_as_configured_the_server_starts_with_eager_plain_steps_and_says_so(eage
     eager.wait_until_idle()
 
     outcome.require_right()
-    assert after["capture_failures"] == [REASON]
+    (failure,) = after["capture_failures"]
+    assert failure.startswith("the plain decode graphs: ")
+    assert PLANTED in failure
     log = eager.log.read_text()
     assert log.count("Without the plain decode graphs, those steps run eagerly") == 1
     plain = sum(not step.speculative for step in outcome.steps)

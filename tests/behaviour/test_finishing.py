@@ -4,16 +4,11 @@ With speculation several tokens come at once, and the end may lie in the middle 
 """
 
 import pytest
-from worker_scenarios import Request, cut_runs, serve
+from worker_scenarios import Request, cut_runs, serve, stop_at
 
 END_OF_TEXT = 256
 ENDING = b'    return x\n\n\nif __name__ == "__main__":\n    unittest.main()\n'
 """Behind the last of these the bundled target ends the text, and its draft expects that."""
-
-
-def stop_at(token):
-    """SGLang looks at stop tokens only where it heeds EOS."""
-    return {"max_new_tokens": 120, "stop_token_ids": [token], "ignore_eos": False}
 
 
 @pytest.fixture(scope="module")

@@ -81,12 +81,12 @@ def test_memory_is_released_and_resumed_while_off(server, texts, tags):
 def test_the_cache_is_flushed_while_off(server, texts):
     """What is pending when the last request ends is written after the flush, into a slot that is
     free by then; nobody reads it."""
-    for turn in range(3):
+    for _ in range(3):
         serve(server, [Request(text, 25) for text in texts[:5]], "1p").require_right()
         server.wait_until_idle()
         outcome, draft_kv = serve_watched(server, [Request(t, 40) for t in texts[5:9]], "1s 2p")
         outcome.require_right()
         assert draft_kv.worst <= FROM_THE_REFERENCE
         for answer in outcome.answers.values():
-            assert turn or answer.meta["cached_tokens"] == 0
+            assert answer.meta["cached_tokens"] < 12, "a word that prompts begin with"
         server.wait_until_idle()

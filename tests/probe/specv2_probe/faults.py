@@ -225,6 +225,60 @@ def dwell_ignored(in_force: InForce) -> None:
     ThresholdPolicy.decide = decide
 
 
+def sampled_greedily(in_force: InForce) -> None:
+    """A plain step takes the likeliest token, whatever was asked for."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        sample = self._target.sample
+        if in_force():
+            self._target.sample = lambda logits, _: logits.next_token_logits.argmax(-1).int()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self._target.sample = sample
+
+    PlainStep.run = run
+
+
+def grammar_not_awaited(in_force: InForce) -> None:
+    """A plain step samples before the grammars know the tokens of the step before."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, batch: Any, on_publish: Any, grammar_barrier: Any, **kwargs: Any) -> Any:
+        return original(self, batch, on_publish, None if in_force() else grammar_barrier, **kwargs)
+
+    PlainStep.run = run
+
+
+def counted_as_a_verify(in_force: InForce) -> None:
+    """A plain step enters SGLang's statistics of verifies."""
+    from sglang_specv2 import accounting
+
+    original = accounting.is_plain
+    accounting.is_plain = lambda result: original(result) and not in_force()
+
+
+def logprobs_of_the_row_before(in_force: InForce) -> None:
+    """A plain step gives each request the logprob of the one before it in the batch."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        logits = result.logits_output
+        if in_force() and logits.next_token_logprobs is not None:
+            logits.next_token_logprobs = logits.next_token_logprobs.roll(1, dims=0)
+        return result
+
+    PlainStep.run = run
+
+
 def capture_fails(in_force: InForce) -> None:
     """Memory runs out in the middle of the capture of the plain decode graphs. A CPU, which has
     none, tries all the same."""
@@ -278,6 +332,10 @@ FAULTS: dict[str, Callable[[InForce], None]] = {
         poisoned_reserve,
         leaked_slot,
         dwell_ignored,
+        sampled_greedily,
+        grammar_not_awaited,
+        counted_as_a_verify,
+        logprobs_of_the_row_before,
         capture_fails,
     )
 }
