@@ -119,18 +119,23 @@ class SpecV2Worker(EAGLEWorkerV2):
     def _build_selector(self, speculative_sizes: CaptureSizes) -> Selector:
         """Both families by mode. SGLang's speculative runners fall back to eager by themselves."""
         selector = Selector()
-        nothing = CaptureSizes(())
-        selector.register(
-            Mode.SPECULATIVE,
-            StepFamily("speculative", speculative_sizes, self._speculative_step),
-            eager=StepFamily("speculative_eager", nothing, self._speculative_step),
-        )
-        selector.register(
-            Mode.PLAIN,
-            StepFamily("plain", self.plain_runtime.sizes, self._plain_step),
-            eager=StepFamily("plain_eager", nothing, self._plain_step),
-        )
+        for mode, sizes, step in (
+            (Mode.SPECULATIVE, speculative_sizes, self._speculative_step),
+            (Mode.PLAIN, self.plain_runtime.sizes, self._plain_step),
+        ):
+            eager = StepFamily(f"{mode}_eager", CaptureSizes(()), step)
+            if self._expects_graphs and not sizes:
+                selector.register(mode, eager)
+            else:
+                selector.register(mode, StepFamily(mode.value, sizes, step), eager=eager)
         return selector
+
+    @property
+    def _expects_graphs(self) -> bool:
+        """Whether a step without a graph is worth a word: a CPU has none to begin with."""
+        return self.target_worker.model_runner.device != "cpu" or bool(
+            self._capture_failures.reasons
+        )
 
     @property
     def war_fastpath_runner(self) -> Any:
@@ -169,7 +174,8 @@ class SpecV2Worker(EAGLEWorkerV2):
             self.counters.switches[decision.mode.value] += 1
             self._log_switch(decision.reason)
         self.counters.steps[selection.key.family] += 1
-        if selection.eager and self.plain_runtime.sizes and not self._warned_of_eager:
+        expected_graph = self._expects_graphs or bool(self.plain_runtime.sizes)
+        if selection.eager and expected_graph and not self._warned_of_eager:
             self._warned_of_eager = True
             logger.warning(
                 "A decode step runs without a CUDA graph: %s. Told once; counted in the state.",

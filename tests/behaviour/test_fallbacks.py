@@ -45,6 +45,7 @@ def test_as_configured_the_server_starts_with_eager_plain_steps_and_says_so(eage
     plain = sum(not step.speculative for step in outcome.steps)
     assert after["steps"].get("plain_eager", 0) - before["steps"].get("plain_eager", 0) == plain
     assert "plain" not in after["steps"]
+    assert log.count("A decode step runs without a CUDA graph") <= 1
 
 
 def test_asked_to_end_during_switches(eager, texts):
@@ -59,7 +60,8 @@ def test_asked_to_end_during_switches(eager, texts):
         text.answer[:120] for text in texts[:5]
     ]
     assert switched > 0
-    assert status in (0, -15)
+    assert status in (0, -9), "SGLang ends its own processes so, once nothing runs"
+    assert "Gracefully exiting... Remaining number of requests 0" in eager.log.read_text()
     deadline = time.monotonic() + 10
     while eager.processes_left() and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -151,6 +151,22 @@ def test_switches_are_counted_and_steps_by_what_ran(worker, batch):
     assert status["draft_sync"] == "fake"
 
 
+@pytest.mark.parametrize(
+    ("device", "sizes", "family"),
+    [("cpu", (), "plain"), ("cuda", (), "plain_eager"), ("cuda", (1, 4), "plain")],
+)
+def test_where_no_graph_was_captured_steps_count_as_eager(
+    worker, batch, runner, caplog, device, sizes, family
+):
+    runner.device, worker.plain_runtime.sizes = device, CaptureSizes(sizes)
+    worker.selector = worker._build_selector(CaptureSizes(sizes))
+
+    decode(worker, batch, Mode.PLAIN, Mode.PLAIN)
+
+    assert worker.specv2_status()["steps"] == {family: 2}
+    assert caplog.text.count("runs without a CUDA graph") == (family == "plain_eager")
+
+
 def test_verifies_are_counted_when_their_outcome_is_known(worker):
     worker.specv2_observe(SimpleNamespace(num_correct_drafts_per_req_cpu=[2, 0, 1]))
 
