@@ -12,6 +12,9 @@ from typing import Any
 
 PLAIN_RESULT = "PlainStepResult"
 
+LAST_REPORTED = "specv2_last_reported"
+"""The attribute of SGLang's reporter that keeps (tokens, verifies) of its last report with some."""
+
 
 def is_plain(result: Any) -> bool:
     """Whether a GenerationBatchResult came from a plain step. By name, so that processes which
@@ -27,11 +30,7 @@ def resolve_tokens(original: Callable[..., Any], processor: Any, result: Any, ba
         tokens = original(processor, result, batch)
         observe = getattr(processor.model_worker, "specv2_observe", None)
         if observe is not None:
-            observe(
-                batch.reqs,
-                result.num_correct_drafts_per_req_cpu,
-                result.speculative_num_draft_tokens,
-            )
+            observe(batch.reqs, result)
         return tokens
     counted = [
         (req, req.spec_verify_ct, list(req.spec_correct_drafts_histogram)) for req in batch.reqs
@@ -57,13 +56,21 @@ def report_decode_stats(
 ) -> Any:
     """Around ``report_decode_stats``, which divides by the verifies since the last report.
 
-    Without any, it is lent one that accepted nothing, so that the log says one token a step, and
-    the lifetime totals get it back.
+    Without any, it is lent those of the last report that had some: log and gauges keep the last
+    known accept length. Before the first there is none, and one verify that accepted nothing is
+    lent. The lifetime totals get back what was lent.
     """
-    if reporter.scheduler.spec_algorithm.is_none() or reporter.spec_num_forward_ct:
+    if reporter.scheduler.spec_algorithm.is_none():
         return original(reporter, *args, **kwargs)
+    if reporter.spec_num_forward_ct:
+        counted = reporter.spec_num_accept_tokens, reporter.spec_num_forward_ct
+        outcome = original(reporter, *args, **kwargs)
+        if not reporter.spec_num_forward_ct:
+            setattr(reporter, LAST_REPORTED, counted)
+        return outcome
     totals = reporter.spec_total_num_accept_tokens, reporter.spec_total_num_forward_ct
-    reporter.spec_num_accept_tokens = reporter.spec_num_forward_ct = 1
+    lent = getattr(reporter, LAST_REPORTED, (1, 1))
+    reporter.spec_num_accept_tokens, reporter.spec_num_forward_ct = lent
     try:
         return original(reporter, *args, **kwargs)
     finally:

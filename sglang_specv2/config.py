@@ -52,6 +52,8 @@ class SpecV2Config:
         calibration: file of step times for ``auto``; None: measured at start.
         calibration_out: file that takes what was measured at start.
         draft_sync: how the draft's KV cache is kept while not speculating.
+        capture_failure: ``refuse`` or ``eager``, where graphs beside the speculative ones cannot
+            be captured.
         test_schedule: ``every:STEPS`` or ``random:SEED`` forces switches in place of ``dynamic``.
     """
 
@@ -64,6 +66,7 @@ class SpecV2Config:
     calibration: str | None = None
     calibration_out: str | None = None
     draft_sync: str = "auto"
+    capture_failure: str = "refuse"
     test_schedule: str | None = None
 
     def __post_init__(self) -> None:

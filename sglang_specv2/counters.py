@@ -21,6 +21,7 @@ class StepCounters:
         accepted_drafts: drafts accepted by those verifies.
         plain_tokens: tokens decoded by plain steps.
         resumes: speculative steps that first needed a draft forward for rows left pending.
+        nan_drafts: requests verified whose draft had come out NaN, summed over speculative steps.
     """
 
     steps: Counter[str] = field(default_factory=Counter)
@@ -30,6 +31,7 @@ class StepCounters:
     accepted_drafts: int = 0
     plain_tokens: int = 0
     resumes: int = 0
+    nan_drafts: int = 0
 
     def verified(self, accepted_drafts_per_request: list[int]) -> None:
         """Enter the outcome of one speculative step."""
@@ -52,4 +54,5 @@ class StepCounters:
             "accept_length": self.accept_length,
             "plain_tokens": self.plain_tokens,
             "resumes": self.resumes,
+            "nan_drafts": self.nan_drafts,
         }

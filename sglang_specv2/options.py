@@ -8,6 +8,7 @@ from typing import Any
 
 DYNAMICS = ("auto", "threshold", "always", "never")
 DRAFT_SYNCS = ("auto", "kv", "extend", "off")
+CAPTURE_FAILURES = ("refuse", "eager")
 
 DEFAULT_SWITCH_MIN_DWELL = 8
 DEFAULT_SWITCH_MARGIN = 0.02
@@ -165,6 +166,15 @@ OPTIONS: tuple[Option, ...] = (
         help="How the draft's KV cache follows while not speculating: kv writes K and V only, "
         "extend runs the whole draft for one token, off leaves holes, auto takes the cheapest "
         "that is right for the draft (default: auto).",
+    ),
+    Option(
+        field="capture_failure",
+        flag="--speculative-capture-failure",
+        variable="SGLANG_SPECV2_CAPTURE_FAILURE",
+        parse=_one_of(CAPTURE_FAILURES),
+        metavar="{" + ",".join(CAPTURE_FAILURES) + "}",
+        help="Where CUDA graphs beside the speculative ones cannot be captured (out of memory, "
+        "unsupported backend): refuse to start, or run those steps eagerly (default: refuse).",
     ),
     Option(
         field="calibration_out",

@@ -25,8 +25,8 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.utils.common import get_available_gpu_memory
 
 from cuda_graphs import CaptureSizes
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.draft_sync.base import DraftSync
-from sglang_specv2.errors import CaptureError
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +71,19 @@ class PlainDecodeGraphRunner(DecodeCudaGraphRunner):
 class PlainDecodeRuntime:
     """What the target forward needs to run plain: graphs, attention backend, how to swap them in.
 
+    Args:
+        model_runner: the target's.
+        draft_sync: captured around the target's forward.
+        failures: decides what becomes of a capture that fails.
+
     Attributes:
-        sizes: captured batch sizes; empty when CUDA graphs are disabled or the device has none.
+        sizes: captured batch sizes; empty when CUDA graphs are disabled, the device has none, or
+            they could not be captured.
         capture_s: seconds the capture took.
         memory_gb: GPU memory the capture took, in GB as SGLang reports it.
     """
 
-    def __init__(self, model_runner: Any, draft_sync: DraftSync) -> None:
+    def __init__(self, model_runner: Any, draft_sync: DraftSync, failures: CaptureFailures) -> None:
         self._model_runner = model_runner
         self.capture_s = 0.0
         self.memory_gb = 0.0
@@ -86,26 +92,26 @@ class PlainDecodeRuntime:
         if model_runner.device != "cpu" and not check_cuda_graph_backend(
             Phase.DECODE, Backend.DISABLED
         ):
-            self._capture(draft_sync)
+            self._capture(draft_sync, failures)
         self.sizes = CaptureSizes(self._graph_runner.capture_bs if self._graph_runner else ())
 
-    def _capture(self, draft_sync: DraftSync) -> None:
+    def _capture(self, draft_sync: DraftSync, failures: CaptureFailures) -> None:
         runner = self._model_runner
         before_gb = get_available_gpu_memory(runner.device, runner.gpu_id)
         start = time.perf_counter()
-        try:
+
+        def capture() -> tuple[Any, PlainDecodeGraphRunner]:
             with _target_without_speculation(runner):
-                self.attn_backend = runner._get_attention_backend(init_new_workspace=True)
-                self._graph_runner = PlainDecodeGraphRunner(runner, self.attn_backend, draft_sync)
-        except Exception as error:
-            raise CaptureError(
-                "capturing the plain decode graphs failed: expected room for a second graph family "
-                f"beside the speculative one, got {type(error).__name__}: {error}. Lower "
-                "--mem-fraction-static or --cuda-graph-max-bs-decode, or serve with "
-                "--speculative-dynamic always."
-            ) from error
+                attn_backend = runner._get_attention_backend(init_new_workspace=True)
+                return attn_backend, PlainDecodeGraphRunner(runner, attn_backend, draft_sync)
+
+        try:
+            captured = failures.attempt("the plain decode graphs", capture)
         finally:
             draft_sync.reset()
+        if captured is None:
+            return
+        self.attn_backend, self._graph_runner = captured
         self.capture_s = time.perf_counter() - start
         self.memory_gb = before_gb - get_available_gpu_memory(runner.device, runner.gpu_id)
         logger.info(

@@ -116,6 +116,18 @@ class StepLog:
         self._metrics.set("accept_length", length)
         self._metrics.set("accept_rate", (length - 1) / steps)
 
+    def checked_for_nan(self, rows: int) -> None:
+        """So many requests of a verify had a draft that came out NaN."""
+        if rows and not self.counters.nan_drafts:
+            logger.warning(
+                "The draft computes NaN. Tokens stay right, since every draft is verified, but "
+                "such drafts are noise: check the draft's weights and dtype. Told once; "
+                "counted as nan_drafts in the state."
+            )
+        self.counters.nan_drafts += rows
+        if rows:
+            self._add("nan_drafts", rows)
+
     def estimated(self, speed_up: float | None, probes: int, probe_cost_s: float) -> None:
         """What policy ``auto`` thinks; counts since its start."""
         if self._metrics is None or speed_up is None:

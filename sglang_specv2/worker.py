@@ -23,10 +23,12 @@ from sglang_specv2 import compat
 from sglang_specv2.calibration import file as calibration_file
 from sglang_specv2.calibration.measure import measure
 from sglang_specv2.calibration.subject import provenance, subject_of
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.config import SpecV2Config, validate_against_server
 from sglang_specv2.counters import StepCounters
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.build import build_draft_sync
+from sglang_specv2.draft_sync.proposals import nan_check
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.metrics import DynamicMetrics
 from sglang_specv2.opt_out import counting, opted_out
@@ -40,6 +42,9 @@ from sglang_specv2.step_tiers import StepTiers
 logger = logging.getLogger(__name__)
 
 Step = Callable[..., Any]
+
+NAN_CHECK = "specv2_nan_check"
+"""The attribute of a speculative step's result that holds what :func:`nan_check` found."""
 
 
 class StepFamily:
@@ -71,6 +76,10 @@ class SpecV2Worker(EAGLEWorkerV2):
         self.control: PolicyControl | None = None
         self.draft_sync: DraftSync | None = None
         self.selector: Selector | None = None
+        self._capture_failures = CaptureFailures(self.config.capture_failure)
+        # Not asked for later: an update of weights changes the path of the target.
+        draft, target = server_args.speculative_draft_model_path, server_args.model_path
+        self._draft_checkpoint = draft if draft != target else None
         self._draft_reads_last = True
         super().__init__(server_args, *args, **kwargs)
         first = Mode.PLAIN if self.config.dynamic == "never" else Mode.SPECULATIVE
@@ -90,11 +99,13 @@ class SpecV2Worker(EAGLEWorkerV2):
             return
         with self._draft_context():
             self.tiers = StepTiers(self, self.config.step_choices or ())
-            self.draft_sync, choice = build_draft_sync(self, self.config.draft_sync)
+            self.draft_sync, choice = build_draft_sync(
+                self, self.config.draft_sync, self._capture_failures
+            )
         logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
         self._draft_prefill = draft._draft_extend_for_prefill
         draft._draft_extend_for_prefill = self._prefill_draft
-        self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync)
+        self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync, self._capture_failures)
         self._additional_graph_memory_usage["plain_decode"] = self.plain_runtime.memory_gb
         self._additional_graph_time_usage["plain_decode"] = self.plain_runtime.capture_s
         self._plain = PlainStep(
@@ -166,18 +177,23 @@ class SpecV2Worker(EAGLEWorkerV2):
     def _build_selector(self, speculative_sizes: CaptureSizes) -> Selector:
         """Both families by mode. SGLang's speculative runners fall back to eager by themselves."""
         selector = Selector()
-        nothing = CaptureSizes(())
-        selector.register(
-            Mode.SPECULATIVE,
-            StepFamily("speculative", speculative_sizes, self._speculative_step),
-            eager=StepFamily("speculative_eager", nothing, self._speculative_step),
-        )
-        selector.register(
-            Mode.PLAIN,
-            StepFamily("plain", self.plain_runtime.sizes, self._plain_step),
-            eager=StepFamily("plain_eager", nothing, self._plain_step),
-        )
+        for mode, sizes, step in (
+            (Mode.SPECULATIVE, speculative_sizes, self._speculative_step),
+            (Mode.PLAIN, self.plain_runtime.sizes, self._plain_step),
+        ):
+            eager = StepFamily(f"{mode}_eager", CaptureSizes(()), step)
+            if self._expects_graphs and not sizes:
+                selector.register(mode, eager)
+            else:
+                selector.register(mode, StepFamily(mode.value, sizes, step), eager=eager)
         return selector
+
+    @property
+    def _expects_graphs(self) -> bool:
+        """Whether a step without a graph is worth a word: a CPU has none to begin with."""
+        return self.target_worker.model_runner.device != "cpu" or bool(
+            self._capture_failures.reasons
+        )
 
     @property
     def war_fastpath_runner(self) -> Any:
@@ -214,7 +230,7 @@ class SpecV2Worker(EAGLEWorkerV2):
         decision = self._decide(batch, rows)
         selection = self.selector.select(decision.mode, rows)
         self.step_log.begin(decision, selection)
-        if selection.eager and self.plain_runtime.sizes:
+        if selection.eager and (self._expects_graphs or self.plain_runtime.sizes):
             self.step_log.eager(selection.reason)
         if decision.mode is Mode.PLAIN:
             return selection.run(batch, on_publish, grammar_barrier)
@@ -240,6 +256,7 @@ class SpecV2Worker(EAGLEWorkerV2):
             "draft_steps": self.step_log.draft_steps,
             "batch_size": self.step_log.batch_size,
             "draft_sync": None if self.draft_sync is None else self.draft_sync.mode,
+            "capture_failures": list(self._capture_failures.reasons),
             **self.step_log.counters.as_dict(),
         }
         if self.control is not None:
@@ -249,16 +266,35 @@ class SpecV2Worker(EAGLEWorkerV2):
                 status["auto"] = policy.as_dict()
         return status
 
-    def specv2_observe(self, requests: Sequence[Any], accepted: Sequence[int], rows: int) -> None:
+    def specv2_observe(self, requests: Sequence[Any], result: Any) -> None:
         """Receives the outcome of each speculative step once it is on the CPU.
 
         Args:
             requests: of the step's batch.
-            accepted: drafts accepted, of each.
-            rows: of the verify, per request.
+            result: SGLang's GenerationBatchResult of the step.
         """
-        steps = rows - 1 if self.topk == 1 else self.speculative_num_steps
+        accepted = result.num_correct_drafts_per_req_cpu
+        steps = self.speculative_num_steps
+        if self.topk == 1:  # It may be another tier's by now.
+            steps = result.speculative_num_draft_tokens - 1
         self.step_log.verified(len(accepted), accepted, counting(requests, accepted), steps)
+        checked = getattr(result, NAN_CHECK, None)
+        if checked is not None:
+            self.step_log.checked_for_nan(int(checked.isnan().sum()))
+
+    def update_weights_from_disk(self, recv_req: Any) -> tuple[bool, str]:
+        """The draft's part of an update. A draft that is another checkpoint keeps its weights.
+
+        SGLang would load the target's checkpoint into it, and end the scheduler where the names
+        differ. Tokens are the new target's in any case; how often it accepts the old draft's
+        guesses is another matter, and the answer says so.
+        """
+        if self._draft_checkpoint is None:
+            return super().update_weights_from_disk(recv_req)
+        return True, (
+            "Succeeded to update the target's weights; the draft keeps those of "
+            f"{self._draft_checkpoint}."
+        )
 
     def specv2_change(self, values: Mapping[str, Any]) -> None:
         """Put other settings in force from the next step on.
@@ -314,7 +350,10 @@ class SpecV2Worker(EAGLEWorkerV2):
         self._draft_reads_last = True
         if steps is not None:
             self.tiers.use(steps)
-        return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        checked = nan_check(batch.spec_info)
+        result = super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        setattr(result, NAN_CHECK, checked)
+        return result
 
     def _plain_step(
         self, padded_rows: int | None, batch: Any, on_publish: Any, grammar_barrier: Any

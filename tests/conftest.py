@@ -1,6 +1,8 @@
 """Fixtures for tests that drive a real server."""
 
+import itertools
 import os
+import random
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,10 @@ from typing import Any
 import hypothesis
 import pytest
 import random_pair as random_pair_module
+from known_texts import KnownText, known_texts
 from live_server import LiveServer
+from probed_server import ProbedServer
+from worker_scenarios import SERVED_ALIKE, SWITCHING_FLAGS, random_runs
 
 from sglang_specv2 import cpu
 
@@ -53,6 +58,109 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def texts(trained_pair: tuple[Path, Path]) -> tuple[KnownText, ...]:
+    """Prompts of the bundled pair whose greedy continuation is known."""
+    return known_texts(*trained_pair)
+
+
+@pytest.fixture(scope="module")
+def start_probed(
+    tmp_path_factory: pytest.TempPathFactory, trained_pair: tuple[Path, Path]
+) -> Iterator[Callable[..., ProbedServer]]:
+    """Starts servers of the bundled pair that live until the module's last test."""
+    with Servers(tmp_path_factory.mktemp("probed"), *trained_pair) as servers:
+        yield servers.start
+
+
+class Servers:
+    """Servers with the probe in them, ended together."""
+
+    def __init__(self, folder: Path, target: Path, draft: Path) -> None:
+        self._folder, self._target, self._draft = folder, target, draft
+        self.started: list[ProbedServer] = []
+        self._numbers = itertools.count()
+
+    def start(self, *arguments: str, **options: Any) -> ProbedServer:
+        log = self._folder / f"server-{next(self._numbers)}.log"
+        small = ("--max-total-tokens", "16384")  # so that SGLang's checks of the pool are quick
+        self.started.append(
+            ProbedServer(self._target, log, self._draft, arguments=(*small, *arguments), **options)
+        )
+        return self.started[-1]
+
+    def __enter__(self) -> "Servers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.started:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def _shared(
+    tmp_path_factory: pytest.TempPathFactory, trained_pair: tuple[Path, Path]
+) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("shared"), *trained_pair) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def switching_server(_shared: Servers) -> ProbedServer:
+    """One server for all tests that only ask and look: a start costs more than most of them."""
+    if not _shared.started or not _shared.started[-1].is_alive():
+        _shared.start(*SWITCHING_FLAGS)
+    _shared.started[-1].schedule("")
+    return _shared.started[-1]
+
+
+@pytest.fixture(scope="session")
+def stock_server(
+    tmp_path_factory: pytest.TempPathFactory, trained_pair: tuple[Path, Path]
+) -> Iterator[LiveServer]:
+    """SGLang without speculation and without this package: what the others are compared with."""
+    log = tmp_path_factory.mktemp("stock") / "server.log"
+    server = LiveServer(trained_pair[0], log, arguments=SERVED_ALIKE, env={"SGLANG_SPECV2": "0"})
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(switching_server: ProbedServer) -> Iterator[ProbedServer]:
+    """The shared server; when a test is through with it, every slot is free.
+
+    ``SPECV2_PLANT`` plants a fault of the probe in it, to see which tests notice.
+    """
+    switching_server.plant(os.environ.get("SPECV2_PLANT", ""))
+    yield switching_server
+    switching_server.plant("")
+    switching_server.wait_until_idle()
+    switching_server.schedule("")
+
+
+SETTINGS = {
+    "always on": "1s",
+    "always off": "1p",
+    "every step": "1s 1p",
+    "every 3rd step": "3s 3p",
+    "every 7th step": "7s 7p",
+    "random steps": "",
+}
+
+
+@pytest.fixture(params=SETTINGS)
+def runs(request: pytest.FixtureRequest) -> str:
+    """The modes of the decode steps, as :meth:`ProbedServer.schedule` takes them.
+
+    Random ones come from a seed that a failing test shows; ``SPECV2_SEED`` sets it.
+    """
+    if request.param == "random steps":
+        seed = int(os.environ.get("SPECV2_SEED") or random.randrange(10**6))
+        print(f"random steps: SPECV2_SEED={seed}")
+        return random_runs(seed)
+    return SETTINGS[request.param]
 
 
 @pytest.hookimpl(wrapper=True)

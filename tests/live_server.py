@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 
 from sglang_specv2 import cpu
@@ -61,6 +62,9 @@ class Answer:
 class LiveServer:
     """``python -m sglang.launch_server`` on a free port, from start to :meth:`stop`.
 
+    Attributes:
+        headers: sent with every request.
+
     Args:
         model: folder of the target.
         log: file that takes the server's output.
@@ -88,6 +92,7 @@ class LiveServer:
         self.log = log
         self.timeout_s = timeout_s
         self.url = f"http://127.0.0.1:{free_port()}"
+        self.headers: dict[str, str] = {}
         self._pool = ThreadPoolExecutor(64)
         environment = child_environment(device, env or {})
         flags = ["--model-path", str(model), "--device", device]
@@ -149,7 +154,7 @@ class LiveServer:
             ServerError: it does not come to rest, or the check ended the scheduler.
         """
         deadline = time.monotonic() + timeout_s
-        while requests.post(f"{self.url}/flush_cache", timeout=timeout_s).status_code != 200:
+        while self.ask("POST", "/flush_cache").status_code != 200:
             if time.monotonic() > deadline:
                 raise ServerError(f"the server is not idle after {timeout_s} s\n{self.log_tail()}")
             time.sleep(0.1)
@@ -171,11 +176,17 @@ class LiveServer:
     def post(self, path: str, body: Any) -> Any:
         return self._request("POST", path, body)
 
-    def _request(self, method: str, path: str, body: Any) -> Any:
+    def ask(self, method: str, path: str, body: Any = None) -> requests.Response:
+        """The answer as it came, whatever its status."""
         try:
-            response = requests.request(method, self.url + path, json=body, timeout=self.timeout_s)
+            return requests.request(
+                method, self.url + path, json=body, headers=self.headers, timeout=self.timeout_s
+            )
         except requests.RequestException as error:
             raise ServerError(f"{method} {path}: {error}\n{self.log_tail()}") from error
+
+    def _request(self, method: str, path: str, body: Any) -> Any:
+        response = self.ask(method, path, body)
         if response.status_code != 200:
             raise ServerError(
                 f"{method} {path}: {response.status_code} {response.text[:2000]}\n{self.log_tail()}"
@@ -188,6 +199,27 @@ class LiveServer:
         return [
             Answer(body["output_ids"], body.get("text", ""), body["meta_info"]) for body in bodies
         ]
+
+    def process(self) -> psutil.Process:
+        """The launcher; everything else is its child."""
+        return psutil.Process(self._process.pid)
+
+    def terminate(self, timeout_s: float = 60) -> int:
+        """Asks the server to end, as a process manager does, and returns its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it does not.
+        """
+        self._process.terminate()
+        return self._process.wait(timeout_s)
+
+    def processes_left(self) -> bool:
+        """Whether anything that the server started still runs."""
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def log_tail(self, lines: int = 60) -> str:
         """The end of the log and where all of it lies."""
@@ -208,7 +240,13 @@ class LiveServer:
 
 def generate_body(prompt: Any, sampling: dict[str, Any]) -> dict[str, Any]:
     """A request to ``/generate``; keywords that are none of sampling go beside the parameters."""
-    beside = {"return_logprob", "top_logprobs_num", "logprob_start_len", "stream"}
+    beside = {
+        "custom_logit_processor",
+        "logprob_start_len",
+        "return_logprob",
+        "stream",
+        "top_logprobs_num",
+    }
     params = {"temperature": 0.0, "max_new_tokens": 32, "ignore_eos": True} | sampling
     is_text = isinstance(prompt, str) or (prompt and isinstance(prompt[0], str))
     return {

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from known_texts import KnownText
 from live_server import Answer
-from probed_server import Entries, ProbedServer, Step
+from probed_server import Entries, ProbedServer, Row, Step
 
 from sglang_specv2.policy import Mode, ThresholdPolicy
 
@@ -23,6 +23,19 @@ THRESHOLD_FLAGS = (
     *("--speculative-disable-batch-threshold", "3"),
     *("--speculative-enable-batch-threshold", "2"),
     *("--speculative-switch-min-dwell", "4"),
+)
+CONTEXT = 640
+"""Tokens that a prompt and its answer may have together on the servers that are compared."""
+SERVED_ALIKE = (
+    *("--context-length", str(CONTEXT)),
+    *("--chunked-prefill-size", "64"),
+    "--constrained-json-disable-any-whitespace",
+    "--enable-custom-logit-processor",
+)
+SWITCHING_FLAGS = (
+    *THRESHOLD_FLAGS,
+    *SERVED_ALIKE,
+    *("--enable-metrics", "--decode-log-interval", "1"),
 )
 
 _numbers = itertools.count()
@@ -183,3 +196,23 @@ def distance(one: Entries, other: Entries) -> float:
         (mine[:known] - theirs[:known]).abs().max().item()
         for mine, theirs in zip(one, other, strict=True)
     )
+
+
+def cut_runs(outcome: Outcome) -> list[Row]:
+    """The runs of accepted tokens that a request's limit cut."""
+    ends = {rid: len(r.prompt) + r.tokens for rid, r in outcome.requests.items()}
+    return [
+        row
+        for step in outcome.steps
+        for row in step.rows
+        if row.position + 1 < ends[row.rid] < row.position + 1 + row.accepted
+    ]
+
+
+def tokens_of(answers: Iterable[Answer]) -> list[list[int]]:
+    return [answer.token_ids for answer in answers]
+
+
+def stop_at(token: int) -> dict[str, Any]:
+    """Sampling that ends at a token. SGLang looks at stop tokens only where it heeds EOS."""
+    return {"max_new_tokens": 120, "stop_token_ids": [token], "ignore_eos": False}

@@ -10,6 +10,7 @@ from sglang.srt.speculative.eagle_utils import (
     get_draft_recurrent_hidden_state_spec,
 )
 
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.choice import SyncChoice, choose
 from sglang_specv2.draft_sync.extend import ExtendSync, OneTokenExtend
@@ -19,12 +20,15 @@ from sglang_specv2.draft_sync.proposals import EmptyProposals
 from sglang_specv2.draft_sync.unsynced import Unsynced
 
 
-def build_draft_sync(worker: Any, requested: str) -> tuple[DraftSync, SyncChoice]:
+def build_draft_sync(
+    worker: Any, requested: str, failures: CaptureFailures
+) -> tuple[DraftSync, SyncChoice]:
     """Make the sync for a worker whose memory pools and speculative graphs exist.
 
     Args:
         worker: the EAGLE worker.
         requested: the value of ``--speculative-draft-sync``.
+        failures: decides what becomes of a capture that fails.
 
     Raises:
         ConfigError: ``kv`` was asked for and the draft cannot have it.
@@ -32,7 +36,7 @@ def build_draft_sync(worker: Any, requested: str) -> tuple[DraftSync, SyncChoice
     draft_runner = worker.draft_worker.draft_runner
     choice = choose(requested, reason_against_loaded(draft_runner))
     if choice.mode == "extend":
-        return ExtendSync(OneTokenExtend(worker)), choice
+        return ExtendSync(OneTokenExtend(worker, failures)), choice
     slots = worker.req_to_token_pool.req_to_token.shape[0]
     hidden_size, dtype = get_draft_recurrent_hidden_state_spec(draft_runner)
     proposals = EmptyProposals(
@@ -50,4 +54,4 @@ def build_draft_sync(worker: Any, requested: str) -> tuple[DraftSync, SyncChoice
     if choice.mode == "off":
         return Unsynced(proposals), choice
     width = get_draft_input_from_target_hidden_dim(draft_runner)
-    return KVSync(draft_runner, width, slots, OneTokenExtend(worker), proposals), choice
+    return KVSync(draft_runner, width, slots, OneTokenExtend(worker, failures), proposals), choice

@@ -20,6 +20,7 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 from sglang_specv2.batch_state import preserved
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.errors import CaptureError
@@ -54,27 +55,27 @@ class OneTokenExtend:
 
     Args:
         worker: the EAGLE worker; its draft worker lends model, pools and code.
+        failures: decides what becomes of a capture that fails.
 
     Raises:
         CaptureError: SGLang could not capture the graphs, or captured them at another width.
     """
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Any, failures: CaptureFailures) -> None:
         self._draft_worker = draft = worker.draft_worker
-        start = time.perf_counter()
-        try:
-            with worker._override_worker_state(0, 1), rows_per_request(draft.draft_runner, 1):
-                draft.init_attention_backend()
-                draft._capture_cuda_graphs()
-                self._state = _ExtendState.of(draft)
-        except Exception as error:
-            raise CaptureError(
-                "capturing the draft extend of one token failed: expected room for its graphs "
-                f"beside the speculative ones, got {type(error).__name__}: {error}. Lower "
-                "--mem-fraction-static or --cuda-graph-max-bs-decode, or serve with "
-                "--speculative-dynamic always."
-            ) from error
+        start, failed_before = time.perf_counter(), len(failures.reasons)
+        with worker._override_worker_state(0, 1), rows_per_request(draft.draft_runner, 1):
+            failures.attempt(
+                "the attention of a draft extend of one token",
+                draft.init_attention_backend,
+                required=True,
+            )
+            # SGLang leaves the runner at None before it captures, and so does a failure.
+            failures.attempt("the draft extend of one token", draft._capture_cuda_graphs)
+            self._state = _ExtendState.of(draft)
         graphs = self._state.graph_runner
+        if len(failures.reasons) > failed_before:
+            return
         if graphs is None:
             logger.info("One-token draft extend: eager; SGLang captures none for this backend.")
             return

@@ -57,3 +57,14 @@ class EmptyProposals:
 def pending_rows(draft_input: Any) -> torch.Tensor:
     """Which rows of a draft input carry no proposal: ``[bs]``, bool."""
     return draft_input.topk_p[:, 0] == 0
+
+
+def nan_check(draft_input: Any) -> torch.Tensor:
+    """Whether the draft came out NaN, by row: ``[bs]`` float32, NaN where it did.
+
+    A sum finds a NaN anywhere in the hidden state that the proposal came from; a NaN in the
+    proposal itself, which only trees and prefills relay, is found too. The result is on its way to
+    the CPU and must not be read before the step's other results are there: nothing waits for it.
+    """
+    checked = draft_input.hidden_states.sum(dim=-1, dtype=torch.float32) + draft_input.topk_p[:, 0]
+    return checked.to("cpu", non_blocking=True)

@@ -41,6 +41,10 @@ _WORKER_SEAMS = (
             "device": ("attribute", "of the relayed proposals"),
             "_additional_graph_memory_usage": ("attribute", "SGLang logs the plain graphs' share"),
             "_additional_graph_time_usage": ("attribute", "SGLang logs the plain graphs' share"),
+            "update_weights_from_disk": (
+                "(self, recv_req)",
+                "loads the target's checkpoint into the draft, which may be another one",
+            ),
             "_override_worker_state": (
                 "(self, speculative_num_steps, speculative_num_draft_tokens, ...)",
                 "builds the draft extend at one row per request, then puts all back",

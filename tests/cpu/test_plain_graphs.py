@@ -27,6 +27,7 @@ def test_batches_that_shrink_through_every_graph(server, texts):
     assert draft_kv.worst <= FROM_THE_REFERENCE
     plain = {(step.family, len(step.rows)) for step in outcome.steps if not step.speculative}
     assert {family for family, _ in plain} == {"plain", "plain_eager"}
+    assert server.log.read_text().count("A decode step runs without a CUDA graph") == 1
     riding = {rows for family, rows in plain if family == "plain"}
     assert riding - set(SIZES), "no batch was padded"
     assert len({next(size for size in SIZES if size >= rows) for rows in riding}) == len(SIZES)

@@ -1,8 +1,7 @@
-"""What clients and operators see of a switching server: HTTP, streams, statistics, the Engine."""
+"""What clients see of a switching server: HTTP, streams, the Engine."""
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import requests
 from live_server import child_environment
 from probed_server import PROBE
-from worker_scenarios import Request, serve
 
 CHAT = {
     "model": "default",
@@ -23,23 +21,12 @@ RUNS = ["1p", "1s", "1s 1p", "3s 5p"]
 
 
 @pytest.fixture(scope="module")
-def server(switching_server):
-    return switching_server
-
-
-@pytest.fixture(scope="module")
-def chat(server):
+def chat(switching_server):
     """The answer to :data:`CHAT` while off."""
-    server.schedule("1p")
-    answer = server.post("/v1/chat/completions", CHAT)
-    server.wait_until_idle()
+    switching_server.schedule("1p")
+    answer = switching_server.post("/v1/chat/completions", CHAT)
+    switching_server.wait_until_idle()
     return answer["choices"][0]["message"]["content"]
-
-
-@pytest.fixture(autouse=True)
-def _idle_at_the_end(server):
-    yield
-    server.wait_until_idle()
 
 
 def events(server, path, body):
@@ -90,79 +77,6 @@ def test_a_stream_of_tokens_only_grows(server, texts, runs):
 
     assert seen[-1] == texts[0].answer[:50]
     assert all(ids == seen[-1][: len(ids)] for ids in seen)
-
-
-@pytest.mark.parametrize("runs", ["3s 17p", "1s 1p", "1s"])
-def test_a_requests_accept_length_is_over_its_verifies(server, texts, runs):
-    outcome = serve(server, [Request(text, 60) for text in texts[:2]], runs)
-    outcome.require_right()
-    for rid, request in outcome.requests.items():
-        meta = outcome.answers[rid].meta
-        end = len(request.prompt) + request.tokens - 1  # position of the last token
-        drafts = [
-            row.accepted - 1
-            for step in outcome.steps
-            for row in step.rows
-            if step.speculative and row.rid == rid and row.position < end
-        ]
-        assert meta["spec_verify_ct"] == len(drafts)
-        assert meta["spec_accept_length"] == pytest.approx(1 + sum(drafts) / len(drafts))
-        assert meta["spec_accept_rate"] == pytest.approx(sum(drafts) / (2 * len(drafts)))
-        histogram = [drafts.count(n) for n in range(max(drafts) + 1)]
-        assert meta["spec_correct_drafts_histogram"] == histogram
-
-
-def test_a_request_that_was_never_drafted_for_has_no_accept_length(server, texts):
-    outcome = serve(server, [Request(texts[0], 30)], "1p")
-    (answer,) = outcome.answers.values()
-
-    assert "spec_accept_length" not in answer.meta
-    assert answer.meta["completion_tokens"] == 30
-
-
-def test_the_state_counts_what_happened(server, texts):
-    before = state(server)
-    serve(server, [Request(text, 40) for text in texts[:3]], "2s 3p")
-    server.wait_until_idle()
-    after = state(server)
-    outcome = serve(server, [Request(text, 40) for text in texts[:3]], "2s 3p")
-    server.wait_until_idle()
-    last = state(server)
-
-    rows = {True: [], False: []}
-    for step in outcome.steps:
-        rows[step.speculative] += step.rows
-    assert last["verifies"] - after["verifies"] == len(rows[True])
-    drafts = sum(row.accepted - 1 for row in rows[True])
-    assert last["accepted_drafts"] - after["accepted_drafts"] == drafts
-    assert last["plain_tokens"] - after["plain_tokens"] == len(rows[False])
-    for family in {step.family for step in outcome.steps}:
-        ran = sum(step.family == family for step in outcome.steps)
-        assert last["steps"][family] - after["steps"][family] == ran
-    assert sum(last["switches"].values()) > sum(before["switches"].values())
-    assert last["accept_length"] == pytest.approx(1 + last["accepted_drafts"] / last["verifies"])
-    assert last["draft_sync"] == "kv"
-    assert last["batch_size"] >= 1
-
-
-def state(server):
-    return server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
-
-
-def test_the_servers_accept_length_is_over_all_verifies(server, texts):
-    server.wait_until_idle()  # SGLang starts its average anew
-    outcome = serve(server, [Request(texts[0], 60)], "9s 9p")
-    info = server.get("/server_info")["internal_states"][0]
-
-    rows = [row for step in outcome.steps for row in step.rows if step.speculative]
-    expected = sum(row.accepted for row in rows) / len(rows)
-    assert info["avg_spec_accept_length"] == pytest.approx(expected)
-    assert expected > 1.5
-    for name, low, high in (("length", 1.0, 3.0), ("rate", 0.0, 1.0)):
-        value = re.search(
-            rf"^sglang:spec_accept_{name}\{{.*\}} (\S+)$", server.get("/metrics"), re.M
-        )
-        assert low <= float(value[1]) <= high
 
 
 def test_the_engine_takes_our_keywords(trained_pair, texts, tmp_path):

@@ -54,7 +54,8 @@ def test_limits_and_stops_cut_where_they_cut_without_speculation(server, plain, 
     server.schedule(runs)
     for text in texts[:4]:
         stop = next(t for n, t in enumerate(text.answer) if n > 20 and t not in text.answer[:n])
-        for sampling in ({"max_new_tokens": 23}, {"max_new_tokens": 99, "stop_token_ids": [stop]}):
+        at_token = {"max_new_tokens": 99, "stop_token_ids": [stop], "ignore_eos": False}
+        for sampling in ({"max_new_tokens": 23}, at_token):
             (got,) = server.generate([text.prompt], **sampling)
             (expected,) = plain.generate([text.prompt], **sampling)
             assert got.token_ids == expected.token_ids

@@ -48,11 +48,12 @@ def resolve(processor, result, batch):
 def test_a_verify_counts_and_is_observed():
     processor, batch = Processor(), SimpleNamespace(reqs=requests())
 
-    assert accounting.resolve_tokens(resolve, processor, VerifyResult(), batch) == ["tokens"]
+    result = VerifyResult()
+    assert accounting.resolve_tokens(resolve, processor, result, batch) == ["tokens"]
 
     assert [request.spec_verify_ct for request in batch.reqs] == [4, 1]
     assert [r.spec_correct_drafts_histogram for r in batch.reqs] == [[1, 2, 1], [1]]
-    assert processor.observed == [(batch.reqs, (2, 0), 3)]
+    assert processor.observed == [(batch.reqs, result)]
 
 
 def test_a_plain_step_is_no_verify():
@@ -107,6 +108,29 @@ def test_a_report_without_verifies_divides_by_nothing_and_adds_nothing():
 
     assert totals(reporter) == (100, 100)
     assert (reporter.spec_num_accept_tokens, reporter.spec_num_forward_ct) == (0, 0)
+
+
+def test_a_report_without_verifies_repeats_the_last_that_had_some():
+    reporter = Reporter(0, 0)
+    accounting.report_decode_stats(Reporter.report, reporter)
+    reporter.spec_num_accept_tokens, reporter.spec_num_forward_ct = 10, 4
+    for _ in range(3):
+        accounting.report_decode_stats(Reporter.report, reporter)
+
+    assert reporter.reported == [1.0, 2.5, 2.5, 2.5]
+    assert totals(reporter) == (110, 104)
+
+
+def test_between_two_reports_nothing_is_taken_for_one():
+    """SGLang calls it at every step and reports at every log interval."""
+    reporter = Reporter(10, 4)
+
+    accounting.report_decode_stats(lambda reporter: None, reporter)
+    assert (reporter.spec_num_accept_tokens, reporter.spec_num_forward_ct) == (10, 4)
+    reporter.spec_num_accept_tokens, reporter.spec_num_forward_ct = 0, 0
+    accounting.report_decode_stats(Reporter.report, reporter)
+
+    assert reporter.reported == [1.0]
 
 
 def test_a_report_that_raises_leaves_nothing_lent():

@@ -119,3 +119,30 @@ def test_every_count_of_the_state_is_told():
 
     told = page("operating.md")
     assert [key for key in StepCounters().as_dict() if f"`{key}`" not in told] == []
+
+
+TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_test_that_is_named_exists(file):
+    for path, name in TEST.findall(file.read_text(encoding="utf-8")):
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert not name or re.search(rf"^def {name}\(", source, re.M), f"{path}::{name}"
+
+
+@pytest.mark.parametrize(
+    "section", ["Supported", "Where results differ from a server without speculation"]
+)
+def test_every_limit_names_its_test(section):
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", page("limits.md"), re.M | re.S)
+    rows = [row for row in cells(text) if len(row) > 1][2:]
+    assert len(rows) > 5
+    assert [row[0] for row in rows if not TEST.search(row[-1])] == []
+
+
+def test_every_fault_names_the_test_that_notices_it():
+    rows = [row for row in cells(page("testing.md")) if len(row) == 3][2:]
+    faults = [row for row in rows if "/" not in row[0] and row[0].startswith("`")]
+    assert len(faults) > 10
+    assert [row[0] for row in faults if not TEST.search(row[-1])] == []

@@ -9,6 +9,7 @@ import torch
 from fakes import SLOTS, decode_batch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardMode
 
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.errors import BatchShapeError
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.plain_step import PlainStep, PlainStepResult
@@ -19,7 +20,7 @@ REQUESTS, LENGTHS = [3, 7, 2], [5, 11, 8]
 
 @pytest.fixture
 def step(runner, sync):
-    runtime = PlainDecodeRuntime(runner, sync)
+    runtime = PlainDecodeRuntime(runner, sync, CaptureFailures())
     return PlainStep(SimpleNamespace(model_runner=runner), runtime, sync, DRAFT_TOKENS, SLOTS)
 
 
@@ -214,7 +215,7 @@ def test_a_graph_is_replayed_unless_sglang_refuses_the_batch(step, batch, runner
 
 
 def test_the_swap_is_undone_when_the_forward_raises(runner, sync):
-    runtime = PlainDecodeRuntime(runner, sync)
+    runtime = PlainDecodeRuntime(runner, sync, CaptureFailures())
     runtime.attn_backend, runtime._graph_runner = "plain attention", "plain graphs"
 
     @contextmanager

@@ -4,11 +4,13 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fakes import decode_batch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
@@ -43,7 +45,7 @@ class FakePlainStep:
 def worker(runner, sync, calls, monkeypatch):
     def upstream(self, batch, on_publish=None, grammar_barrier=None):
         calls.append("upstream")
-        return "upstream's result"
+        return SimpleNamespace(name="upstream's result")
 
     monkeypatch.setattr(EAGLEWorkerV2, "forward_batch_generation", upstream)
     worker = SpecV2Worker.__new__(SpecV2Worker)
@@ -65,8 +67,9 @@ def worker(runner, sync, calls, monkeypatch):
     worker.tiers = SimpleNamespace(
         use=lambda steps: calls.append(f"{steps} draft steps"), attn_backends=("a tier's",)
     )
+    worker._capture_failures = CaptureFailures()
     worker._draft_reads_last = True
-    worker.plain_runtime = PlainDecodeRuntime(runner, sync)
+    worker.plain_runtime = PlainDecodeRuntime(runner, sync, CaptureFailures())
     worker._plain = FakePlainStep(calls)
     worker.selector = worker._build_selector(CaptureSizes(()))
     worker._draft_prefill = lambda *args: calls.append("draft's own prefill")
@@ -76,6 +79,10 @@ def worker(runner, sync, calls, monkeypatch):
 @pytest.fixture
 def batch(runner):
     return decode_batch(runner, [3, 7], [5, 11])
+
+
+def verified(accepted):
+    return SimpleNamespace(num_correct_drafts_per_req_cpu=accepted, speculative_num_draft_tokens=3)
 
 
 def decode(worker, batch, *modes):
@@ -95,13 +102,15 @@ def test_the_policy_is_asked_once_a_decode_step_and_never_for_a_prefill(worker, 
 def test_a_prefill_first_writes_what_is_pending_and_is_upstreams(worker, batch, calls):
     batch.forward_mode = ForwardMode.EXTEND
 
-    assert worker.forward_batch_generation(batch) == "upstream's result"
+    assert worker.forward_batch_generation(batch).name == "upstream's result"
 
     assert calls == ["before step of None", "upstream"]
 
 
 def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
-    assert decode(worker, batch, Mode.SPECULATIVE) == ["upstream's result"]
+    (result,) = decode(worker, batch, Mode.SPECULATIVE)
+
+    assert result.name == "upstream's result"
 
     assert calls == ["before step of None", "resume", "upstream"]
     assert worker.step_log.counters.resumes == 1
@@ -148,11 +157,55 @@ def test_switches_are_counted_and_steps_by_what_ran(worker, batch):
     assert status["draft_sync"] == "fake"
 
 
+@pytest.mark.parametrize(
+    ("device", "sizes", "family"),
+    [("cpu", (), "plain"), ("cuda", (), "plain_eager"), ("cuda", (1, 4), "plain")],
+)
+def test_where_no_graph_was_captured_steps_count_as_eager(
+    worker, batch, runner, caplog, device, sizes, family
+):
+    runner.device, worker.plain_runtime.sizes = device, CaptureSizes(sizes)
+    worker.selector = worker._build_selector(CaptureSizes(sizes))
+
+    decode(worker, batch, Mode.PLAIN, Mode.PLAIN)
+
+    assert worker.specv2_status()["steps"] == {family: 2}
+    assert caplog.text.count("runs without a CUDA graph") == (family == "plain_eager")
+
+
 def test_verifies_are_counted_when_their_outcome_is_known(worker):
     requests = [SimpleNamespace(sampling_params=SimpleNamespace(custom_params=None))] * 3
-    worker.specv2_observe(requests, [2, 0, 1], 3)
+    worker.specv2_observe(requests, verified([2, 0, 1]))
 
     assert worker.specv2_status()["accept_length"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("field", ["hidden_states", "topk_p", None])
+def test_a_draft_that_came_out_nan_is_counted_and_told_once(worker, batch, caplog, field):
+    if field:
+        getattr(batch.spec_info, field)[1, 0] = torch.nan
+    for result in decode(worker, batch, Mode.SPECULATIVE, Mode.SPECULATIVE):
+        result.num_correct_drafts_per_req_cpu = [0, 0]
+        worker.specv2_observe(result)
+
+    assert worker.specv2_status()["nan_drafts"] == (2 if field else 0)
+    assert caplog.text.count("The draft computes NaN") == (1 if field else 0)
+
+
+@pytest.mark.parametrize("draft", ["another", None])
+def test_only_a_draft_that_is_part_of_the_targets_checkpoint_is_updated_with_it(
+    worker, monkeypatch, draft
+):
+    monkeypatch.setattr(EAGLEWorkerV2, "update_weights_from_disk", lambda self, request: "loaded")
+    worker._draft_checkpoint = draft
+
+    outcome = worker.update_weights_from_disk("request")
+
+    if draft is None:
+        assert outcome == "loaded"
+    else:
+        assert outcome[0] is True
+        assert "the draft keeps those of another" in outcome[1]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +230,7 @@ def test_the_attention_of_plain_steps_is_asked_for_its_needs_too(worker):
 def test_always_speculating_is_upstream_alone(worker, batch, calls):
     worker.selector = worker.draft_sync = None
 
-    assert worker.forward_batch_generation(batch) == "upstream's result"
+    assert worker.forward_batch_generation(batch).name == "upstream's result"
     assert calls == ["upstream"]
     assert worker.war_fastpath_runner is worker.draft_worker.draft_runner
 
@@ -211,9 +264,11 @@ def test_what_a_request_that_opted_out_accepts_is_not_counted(worker):
         return SimpleNamespace(sampling_params=SimpleNamespace(custom_params=custom))
 
     before = worker.step_log.acceptance.accept_length(2, 2)
-    worker.specv2_observe([request({"speculative": False})] * 500, [0] * 500, 3)
+    worker.specv2_observe([request({"speculative": False})] * 500, verified([0] * 500))
     assert worker.step_log.acceptance.accept_length(2, 2) == before
-    worker.specv2_observe([request({"speculative": 0}), request({"x": 1})] * 250, [0] * 500, 3)
+    worker.specv2_observe(
+        [request({"speculative": 0}), request({"x": 1})] * 250, verified([0] * 500)
+    )
     assert worker.step_log.acceptance.accept_length(2, 2) < 1.2
 
 

@@ -225,6 +225,96 @@ def dwell_ignored(in_force: InForce) -> None:
     ThresholdPolicy.decide = decide
 
 
+def sampled_greedily(in_force: InForce) -> None:
+    """A plain step takes the likeliest token, whatever was asked for."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        sample = self._target.sample
+        if in_force():
+            self._target.sample = lambda logits, _: logits.next_token_logits.argmax(-1).int()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self._target.sample = sample
+
+    PlainStep.run = run
+
+
+def grammar_not_awaited(in_force: InForce) -> None:
+    """A plain step samples before the grammars know the tokens of the step before."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, batch: Any, on_publish: Any, grammar_barrier: Any, **kwargs: Any) -> Any:
+        return original(self, batch, on_publish, None if in_force() else grammar_barrier, **kwargs)
+
+    PlainStep.run = run
+
+
+def counted_as_a_verify(in_force: InForce) -> None:
+    """A plain step enters SGLang's statistics of verifies."""
+    from sglang_specv2 import accounting
+
+    original = accounting.is_plain
+    accounting.is_plain = lambda result: original(result) and not in_force()
+
+
+def logprobs_of_the_row_before(in_force: InForce) -> None:
+    """A plain step gives each request the logprob of the one before it in the batch."""
+    from sglang_specv2.plain_step import PlainStep
+
+    original = PlainStep.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        logits = result.logits_output
+        if in_force() and logits.next_token_logprobs is not None:
+            logits.next_token_logprobs = logits.next_token_logprobs.roll(1, dims=0)
+        return result
+
+    PlainStep.run = run
+
+
+def capture_fails(in_force: InForce) -> None:
+    """Memory runs out in the middle of the capture of the plain decode graphs. A CPU, which has
+    none, tries all the same."""
+    from sglang_specv2.plain_decode import PlainDecodeGraphRunner, PlainDecodeRuntime
+
+    with_draft_sync = PlainDecodeGraphRunner._with_draft_sync
+
+    def _with_draft_sync(self: Any, size: int, forward: Any) -> Any:
+        captured = with_draft_sync(self, size, forward)
+
+        @functools.wraps(captured)
+        def run_out(*args: Any, **kwargs: Any) -> Any:
+            output = captured(*args, **kwargs)
+            if in_force() and size < max(self.capture_bs):
+                raise torch.OutOfMemoryError("planted: CUDA out of memory")
+            return output
+
+        return run_out
+
+    PlainDecodeGraphRunner._with_draft_sync = _with_draft_sync
+    runtime_init, graphs_init = PlainDecodeRuntime.__init__, PlainDecodeGraphRunner.__init__
+
+    def init_runtime(self: Any, model_runner: Any, draft_sync: Any, failures: Any) -> None:
+        runtime_init(self, model_runner, draft_sync, failures)
+        if in_force() and model_runner.device == "cpu":
+            self._capture(draft_sync, failures)
+
+    def init_graphs(self: Any, model_runner: Any, *args: Any) -> None:
+        if model_runner.device == "cpu":
+            raise torch.OutOfMemoryError("planted: CUDA out of memory")
+        graphs_init(self, model_runner, *args)
+
+    PlainDecodeRuntime.__init__ = init_runtime
+    PlainDecodeGraphRunner.__init__ = init_graphs
+
+
 FAULTS: dict[str, Callable[[InForce], None]] = {
     fault.__name__: fault
     for fault in (
@@ -242,6 +332,11 @@ FAULTS: dict[str, Callable[[InForce], None]] = {
         poisoned_reserve,
         leaked_slot,
         dwell_ignored,
+        sampled_greedily,
+        grammar_not_awaited,
+        counted_as_a_verify,
+        logprobs_of_the_row_before,
+        capture_fails,
     )
 }
 

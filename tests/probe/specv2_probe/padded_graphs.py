@@ -18,8 +18,8 @@ def install(sizes: str) -> None:
 
     original = plain_decode.PlainDecodeRuntime.__init__
 
-    def __init__(self: Any, model_runner: Any, draft_sync: Any) -> None:
-        original(self, model_runner, draft_sync)
+    def __init__(self: Any, model_runner: Any, draft_sync: Any, failures: Any) -> None:
+        original(self, model_runner, draft_sync, failures)
         captured = [int(size) for size in sizes.split(",")]
         self._graph_runner = _PaddedRunner(model_runner, draft_sync, captured)
         self.sizes = plain_decode.CaptureSizes(captured)

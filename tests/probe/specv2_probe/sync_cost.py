@@ -34,10 +34,11 @@ def install(path: str) -> None:
 def _measure(worker: Any) -> list[dict[str, Any]]:
     from sglang.srt.model_executor.runner.shape_key import ShapeKey
 
+    from sglang_specv2.capture_failures import CaptureFailures
     from sglang_specv2.draft_sync.unsynced import Unsynced
     from sglang_specv2.plain_decode import PlainDecodeRuntime
 
-    bare = PlainDecodeRuntime(worker.target_worker.model_runner, Unsynced(None))
+    bare = PlainDecodeRuntime(worker.target_worker.model_runner, Unsynced(None), CaptureFailures())
     lines = []
     for size in BATCH_SIZES:
         if size not in worker.plain_runtime.sizes:

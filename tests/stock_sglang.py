@@ -14,7 +14,7 @@ from typing import Any
 
 from sglang_specv2 import cpu
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 180
 
 LLAMA = {
