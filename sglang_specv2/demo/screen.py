@@ -69,7 +69,8 @@ def picture(samples: list[Sample], threshold: int, writing: tuple[str, str]) -> 
 
 def _history(samples: list[Sample], threshold: int) -> Text:
     """Batch size over time in the modes' colours, from the beginning, with the threshold drawn."""
-    samples = samples[:: -(-len(samples) // HISTORY_COLUMNS)]
+    columns = min(len(samples), HISTORY_COLUMNS)
+    samples = [samples[(i + 1) * len(samples) // columns - 1] for i in range(columns)]
     drawn = Text()
     for level in range(TALLEST, 0, -1):
         drawn.append(f"{level:2} " if level in (1, threshold, TALLEST) else "   ", style="dim")

@@ -11,26 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 MODULES = {
-    "Graph families, without SGLang": (
-        "cuda_graphs",
-        "cuda_graphs.key",
-        "cuda_graphs.sizes",
-        "cuda_graphs.buffers",
-        "cuda_graphs.rows",
-        "cuda_graphs.graph",
-        "cuda_graphs.pool",
-        "cuda_graphs.family",
-        "cuda_graphs.eager",
-        "cuda_graphs.selector",
-        "cuda_graphs.errors",
-    ),
+    "Graph families, without SGLang": ("cuda_graphs", "cuda_graphs.*"),
     "Configuration": ("sglang_specv2.config", "sglang_specv2.options"),
-    "Policies": (
-        "sglang_specv2.policy.base",
-        "sglang_specv2.policy.threshold",
-        "sglang_specv2.policy.fixed",
-        "sglang_specv2.policy.schedule",
-    ),
+    "Policies": ("sglang_specv2.policy.*",),
     "Inside SGLang": (
         "sglang_specv2.plugin",
         "sglang_specv2.hook",
@@ -39,33 +22,36 @@ MODULES = {
         "sglang_specv2.errors",
     ),
 }
+"""Titles and their modules; ``.*`` are all those of a package."""
 
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 
 
 def page() -> str:
     """The whole page, as Markdown."""
-    parts = [
-        "# API\n",
-        "From the docstrings. A name with a leading underscore is not public.\n",
-    ]
-    for title, modules in MODULES.items():
+    parts = ["# API\n", "From the docstrings. A name with a leading underscore is not public.\n"]
+    for title, names in MODULES.items():
         parts.append(f"## {title}\n")
-        for module in modules:
-            parts += _module(module)
+        for name in names:
+            for module in _modules(name):
+                parts += _module(module)
     return "\n".join(parts)
 
 
-def source(module: str) -> Path:
-    """The file of a module or package of this repository."""
-    path = ROOT / module.replace(".", "/")
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+def _modules(name: str) -> list[str]:
+    package = name.removesuffix(".*")
+    if package == name:
+        return [name]
+    files = sorted((ROOT / package.replace(".", "/")).glob("[a-z]*.py"))
+    return [f"{package}.{file.stem}" for file in files]
 
 
 def _module(name: str) -> Iterator[str]:
-    tree = ast.parse(source(name).read_text(encoding="utf-8"))
+    path = ROOT / name.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     yield f"### `{name}`\n"
-    yield _docstring(tree)
+    yield docstring(tree)
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and _public(node):
             yield from _class(node)
@@ -74,28 +60,44 @@ def _module(name: str) -> Iterator[str]:
 
 
 def _class(node: ast.ClassDef) -> Iterator[str]:
+    yield f"#### `{node.name}`\n"
     bases = ", ".join(ast.unparse(base) for base in node.bases)
-    yield f"#### class `{node.name}{f'({bases})' if bases else ''}`\n"
-    yield _docstring(node)
+    yield f"```python\nclass {node.name}{f'({bases})' if bases else ''}{_constructor(node)}\n```\n"
+    yield docstring(node)
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and _public(member) and ast.get_docstring(member):
             yield from _function(member, "#####")
 
 
+def _constructor(node: ast.ClassDef) -> str:
+    """What an instance is made of, on a line of its own; empty where nothing is given."""
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+            return f"\n\n{node.name}({_parameters(member)})"
+    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
+        return f"\n\n{node.name}({', '.join(fields)})"
+    return ""
+
+
+def _parameters(node: ast.FunctionDef) -> str:
+    return re.sub(r"^(self|cls)(, )?", "", ast.unparse(node.args))
+
+
 def _function(node: ast.FunctionDef, heading: str) -> Iterator[str]:
     is_property = any(ast.unparse(d).endswith("property") for d in node.decorator_list)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    arguments = "" if is_property else f"({ast.unparse(node.args)})"
+    arguments = "" if is_property else f"({_parameters(node)})"
     yield f"{heading} `{node.name}`\n"
     yield f"```python\n{node.name}{arguments}{returns}\n```\n"
-    yield _docstring(node)
+    yield docstring(node)
 
 
 def _public(node: ast.ClassDef | ast.FunctionDef) -> bool:
     return not node.name.startswith("_")
 
 
-def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
+def docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
     """A docstring as Markdown: its sections become lists, its roles and literals become code."""
     lines: list[str] = []
     in_section = False

@@ -49,7 +49,7 @@ def _server_flags() -> Iterator[str]:
     by_flag = {option.flag: option for option in OPTIONS}
     for action in flags.actions():
         option = by_flag[action.option_strings[0]]
-        names = f"{_usage(action)} | `{option.keyword}` | `{option.variable}`"
+        names = f"{usage(action)} | `{option.keyword}` | `{option.variable}`"
         yield f"| {names} | {_cell(action.help)} |"
     for option in OPTIONS:
         if option.flag is None:
@@ -68,10 +68,10 @@ def _commands() -> Iterator[str]:
         own = [a for a in parser._actions if not isinstance(a, argparse._HelpAction)]
         if own:
             yield "| flag | meaning |\n|---|---|"
-            yield from (f"| {_usage(action)} | {_cell(action.help)} |" for action in own)
+            yield from (f"| {usage(action)} | {_cell(action.help)} |" for action in own)
 
 
-def _usage(action: argparse.Action) -> str:
+def usage(action: argparse.Action) -> str:
     if action.metavar is not None:
         values = [action.metavar] if isinstance(action.metavar, str) else [*action.metavar]
     elif action.choices is not None:
