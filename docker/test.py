@@ -115,7 +115,7 @@ def build_and_serve(buildah: Buildah) -> None:
         buildah.running(GPU, "--cpu", "--port", str(ports[1])) as second,
     ):
         for process, port in ((first, ports[0]), (second, ports[1])):
-            wait_until_healthy(process, port)
+            wait_until_answer(process, port, "/health")
             expect("an answer", ask(port))
             command_line = f"/proc/{process.pid}/cmdline"
             run([sys.executable, DOCKER / "healthcheck.py", command_line], "healthcheck.py")
@@ -142,7 +142,8 @@ def route(buildah: Buildah, servers: Sequence[int]) -> None:
     # By turns, so that four requests reach both.
     own = ["--port", str(port), "--prometheus-port", str(free_port()), "--policy", "round_robin"]
     with buildah.running(ROUTER, "--worker-urls", *urls, *flags, *own) as process:
-        wait_until_healthy(process, port)
+        # Its /health is up before it has looked at its servers.
+        wait_until_answer(process, port, "/readiness")
         for _ in range(4):
             expect("an answer through the router", ask(port))
     served = [verifies(port) - earlier for port, earlier in zip(servers, before, strict=True)]
@@ -162,16 +163,17 @@ def free_port() -> int:
         return port
 
 
-def wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> None:
+def wait_until_answer(process: subprocess.Popen[bytes], port: int, path: str) -> None:
+    """Returns at the first answer to ``path``; Failure if the server ends or none comes in time."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise Failure(f"the server ended with status {process.returncode}")
-        with contextlib.suppress(OSError):
-            get(port, "/health")
+        with contextlib.suppress(Failure):
+            get(port, path)
             return
         time.sleep(0.5)
-    raise Failure(f"no answer from /health within {START_TIMEOUT_S} s")
+    raise Failure(f"no answer to {path} within {START_TIMEOUT_S} s")
 
 
 def ask(port: int) -> str:
@@ -196,9 +198,12 @@ def get(port: int, path: str, body: Any = None) -> bytes:
         data=None if body is None else json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
-        content: bytes = response.read()
-        return content
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            content: bytes = response.read()
+    except OSError as error:
+        raise Failure(f"{path}: {error}") from error
+    return content
 
 
 if __name__ == "__main__":
