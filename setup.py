@@ -34,8 +34,7 @@ setup(
     install_requires=["nvidia-ml-py"],
     extras_require={
         "sglang": [f"sglang=={VERSIONS['SUPPORTED_SGLANG']}"],
-        # What SGLang imports on a plain CPU. SGLang itself and torch are not among it: see
-        # docs/packaging.md.
+        # What SGLang imports on a plain CPU; SGLang and torch are not among it (docs/operating.md).
         "cpu": requirements("cpu.txt"),
         "bench": ["matplotlib>=3.8", "requests>=2.30", "rich>=13"],
         "plots": ["matplotlib>=3.8", "rich>=13"],

@@ -75,7 +75,8 @@ def run(server: DemoServer, view: View, figure_path: Path) -> None:
         f"EAGLE-3 draft.\nIt speculates while at most {THRESHOLD} requests are decoded at once."
     )
     started = time.monotonic()
-    server.wait_until_ready(START_TIMEOUT_S)
+    with view.waiting("SGLang starts and loads the models"):
+        server.wait_until_ready(START_TIMEOUT_S)
     say(
         f"Ready after {time.monotonic() - started:.0f} s at {server.url}. Clients now ask one "
         "question after the other, 1, then 12, then 1 of them.\n"
@@ -92,7 +93,8 @@ def run(server: DemoServer, view: View, figure_path: Path) -> None:
     if last.switches < 2:
         raise DemoError(f"expected at least 2 switches of speculation, saw {last.switches}")
     show_answer(load)
-    say(f"\n{last.switches} switches, {last.tokens} tokens. {figure.save(samples, figure_path)}")
+    drawn = figure.save(samples, THRESHOLD, figure_path)
+    say(f"\n{last.switches} switches, {last.tokens} tokens. {drawn}")
     say(
         "Speeds on a CPU mean nothing: the point of a plain step is its cost on a GPU.\n"
         "Measured there: docs/measurements.md."

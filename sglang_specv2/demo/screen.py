@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from rich.columns import Columns
@@ -35,7 +36,8 @@ class Screen:
     def __init__(self, threshold: int, console: Console | None = None) -> None:
         self._threshold = threshold
         self._samples: list[Sample] = []
-        self._live = Live(console=console or Console(), auto_refresh=False)
+        self._console = console or Console()
+        self._live = Live(console=self._console, auto_refresh=False)
 
     def __enter__(self) -> Screen:
         self._live.start()
@@ -48,6 +50,9 @@ class Screen:
         traceback: TracebackType | None,
     ) -> None:
         self._live.stop()
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        return self._console.status(what)
 
     def show(self, sample: Sample, writing: tuple[str, str]) -> None:
         self._samples.append(sample)
@@ -99,7 +104,8 @@ def _numbers(now: Sample, threshold: int) -> Table:
     }
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
-    table.add_column(style="bold", justify="right")
+    # As wide as the widest value, so that the columns stay where they are.
+    table.add_column(style="bold", justify="right", min_width=len("2.50 of 3"))
     table.add_row("", "")
     for name, value in rows.items():
         table.add_row(name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Protocol
 
@@ -33,6 +34,9 @@ class View(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        """Shows, where the view is alive, that something is being waited for."""
 
     def show(self, sample: Sample, writing: tuple[str, str]) -> None:
         """Shows one more sample, and a question with its answer as far as it is written."""
@@ -69,6 +73,9 @@ class Lines:
         traceback: TracebackType | None,
     ) -> None:
         pass
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def show(self, sample: Sample, writing: tuple[str, str]) -> None:
         print(line(sample, self._threshold), flush=True)

@@ -172,7 +172,9 @@ def test_the_figure_shades_the_modes_and_makes_no_claim(tmp_path):
         ("plain", 2.0, 3.0),
         ("speculative", 3.0, 4.0),
     ]
-    assert str(tmp_path / "new" / "f.svg") in figure.save(samples, tmp_path / "new" / "f.svg")
+    assert str(tmp_path / "new" / "f.svg") in figure.save(
+        samples, THRESHOLD, tmp_path / "new" / "f.svg"
+    )
     drawn = (tmp_path / "new" / "f.svg").read_text()
     assert "No claim" in drawn
     assert figure.SHADES["plain"] in drawn
@@ -180,7 +182,7 @@ def test_the_figure_shades_the_modes_and_makes_no_claim(tmp_path):
 
 def test_without_matplotlib_it_says_so(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "matplotlib is not installed" in figure.save([], tmp_path / "f.svg")
+    assert "matplotlib is not installed" in figure.save([], THRESHOLD, tmp_path / "f.svg")
     assert not (tmp_path / "f.svg").exists()
 
 
