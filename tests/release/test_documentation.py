@@ -33,7 +33,7 @@ def test_a_new_flag_changes_the_page(monkeypatch):
     for module in (options, flags, flags_page):
         monkeypatch.setattr(module, "OPTIONS", more)
 
-    assert "| `--new N` | `new` | `SGLANG_SPECV2_NEW` | Is new. |" in flags_page.page()
+    assert "| `--new N` | `SGLANG_SPECV2_NEW` | Is new. |" in flags_page.page()
 
 
 def test_no_flag_is_without_a_meaning():

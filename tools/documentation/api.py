@@ -24,6 +24,7 @@ MODULES = {
 }
 """Titles and their modules; ``.*`` are all those of a package."""
 
+LONGEST_LINE = 70
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 
 
@@ -73,23 +74,39 @@ def _constructor(node: ast.ClassDef) -> str:
     """What an instance is made of, on a line of its own; empty where nothing is given."""
     for member in node.body:
         if isinstance(member, ast.FunctionDef) and member.name == "__init__":
-            return f"\n\n{node.name}({_parameters(member)})"
+            return "\n\n" + _call(node.name, _parameters(member))
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
-        return f"\n\n{node.name}({', '.join(fields)})"
+        return "\n\n" + _call(node.name, fields)
     return ""
 
 
-def _parameters(node: ast.FunctionDef) -> str:
-    return re.sub(r"^(self|cls)(, )?", "", ast.unparse(node.args))
+def _parameters(node: ast.FunctionDef) -> list[str]:
+    """Its parameters as written, ``*`` and ``/`` among them, less ``self`` and ``cls``."""
+    found, depth = [""], 0
+    for character in ast.unparse(node.args):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return [name for name in map(str.strip, found) if name not in ("", "self", "cls")]
+
+
+def _call(name: str, parameters: list[str]) -> str:
+    """``name(…)``, with a line for each parameter where one line would be long."""
+    line = f"{name}({', '.join(parameters)})"
+    if len(line) <= LONGEST_LINE:
+        return line
+    return f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + ")"
 
 
 def _function(node: ast.FunctionDef, heading: str) -> Iterator[str]:
     is_property = any(ast.unparse(d).endswith("property") for d in node.decorator_list)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    arguments = "" if is_property else f"({_parameters(node)})"
+    called = node.name if is_property else _call(node.name, _parameters(node))
     yield f"{heading} `{node.name}`\n"
-    yield f"```python\n{node.name}{arguments}{returns}\n```\n"
+    yield f"```python\n{called}{returns}\n```\n"
     yield docstring(node)
 
 

@@ -23,9 +23,9 @@ INTRODUCTION = """\
 ## For a server
 
 Of `sglang serve`, `python -m sglang.launch_server` and `sglang-specv2 serve`, beside SGLang's own.
-Each is a keyword of `sglang.Engine(...)` and a variable too; a flag or keyword wins over the
-variable, and an empty variable counts as not given. What they mean together, and the errors:
-[Operating](operating.md#settings).
+Each is a keyword of `sglang.Engine(...)` too, with underscores (`speculative_dynamic="always"`), and
+a variable. A flag or keyword wins over the variable; an empty variable counts as not given. What
+they mean together, and the errors: [Operating](operating.md#settings).
 """
 
 VARIABLES = """\
@@ -45,15 +45,14 @@ def page() -> str:
 
 
 def _server_flags() -> Iterator[str]:
-    yield "| flag | keyword | variable | meaning |\n|---|---|---|---|"
+    yield "| flag | variable | meaning |\n|---|---|---|"
     by_flag = {option.flag: option for option in OPTIONS}
     for action in flags.actions():
         option = by_flag[action.option_strings[0]]
-        names = f"{usage(action)} | `{option.keyword}` | `{option.variable}`"
-        yield f"| {names} | {_cell(action.help)} |"
+        yield f"| {usage(action)} | `{option.variable}` | {_cell(action.help)} |"
     for option in OPTIONS:
         if option.flag is None:
-            yield f"| | | `{option.variable}` | {_cell(option.help)} |"
+            yield f"| | `{option.variable}` | {_cell(option.help)} |"
 
 
 def _commands() -> Iterator[str]:
