@@ -136,4 +136,5 @@ def docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> str:
     text = "\n".join(lines)
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`").replace("::\n", ":\n")
+    text = text.replace("\n:\n", "\n")
     return text + "\n"

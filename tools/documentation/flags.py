@@ -23,9 +23,9 @@ INTRODUCTION = """\
 ## For a server
 
 Of `sglang serve`, `python -m sglang.launch_server` and `sglang-specv2 serve`, beside SGLang's own.
-Each is a keyword of `sglang.Engine(...)` too, with underscores (`speculative_dynamic="always"`), and
-a variable. A flag or keyword wins over the variable; an empty variable counts as not given. What
-they mean together, and the errors: [Operating](operating.md#settings).
+Each is a keyword of `sglang.Engine(...)` too, with underscores (`speculative_dynamic="always"`),
+and a variable. A flag or keyword wins over the variable; an empty variable counts as not given.
+What they mean together, and the errors: [Operating](operating.md#settings).
 """
 
 VARIABLES = """\
