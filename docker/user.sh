@@ -14,12 +14,10 @@ chown -R 1000:0 "$home"
 chmod -R g=u "$home"
 
 # FlashInfer links kernels into its own package when it first uses them.
-python3 - <<'PYTHON' | xargs -r -d '\n' chmod g+w
-import importlib.util
-import pathlib
-
-spec = importlib.util.find_spec("flashinfer_cubin")
-if spec is not None and spec.origin is not None:
-    cubins = pathlib.Path(spec.origin).parent / "cubins"
-    print(*(folder for folder in [cubins, *cubins.rglob("*")] if folder.is_dir()), sep="\n")
-PYTHON
+cubins=$(python3 -c '
+from importlib.util import find_spec
+found = find_spec("flashinfer_cubin")
+print(found.submodule_search_locations[0] if found else "")')/cubins
+if [[ -d $cubins ]]; then
+    find "$cubins" -type d -exec chmod g+w {} +
+fi
