@@ -119,7 +119,8 @@ def build_and_serve(buildah: Buildah) -> None:
             expect("an answer", ask(port))
             command_line = f"/proc/{process.pid}/cmdline"
             run([sys.executable, DOCKER / "healthcheck.py", command_line], "healthcheck.py")
-        say(f"both images serve, as user {buildah.config(CPU)['User']}, and are healthy")
+            expect("a server that runs as user 1000", owners(port) == {1000})
+        say("both images serve, as user 1000, and are healthy")
         expect("SGLang's metrics", "sglang:" in get(ports[0], "/metrics").decode())
         route(buildah, ports)
 
@@ -174,6 +175,17 @@ def wait_until_answer(process: subprocess.Popen[bytes], port: int, path: str) ->
             return
         time.sleep(0.5)
     raise Failure(f"no answer to {path} within {START_TIMEOUT_S} s")
+
+
+def owners(port: int) -> set[int]:
+    """User ids of the processes that were started with ``--port PORT``, buildah's own aside."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_text(errors="replace").split("\0")
+            if str(port) in command and "buildah" not in command[0]:
+                found.add(process.stat().st_uid)
+    return found
 
 
 def ask(port: int) -> str:
