@@ -45,7 +45,7 @@ def test_flags_of_commands_are_told_with_their_values():
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("--mode", choices=("a", "b"))
     parser.add_argument("--size", metavar=("X", "Y"), nargs=2)
-    parser.add_argument("--limit")
+    parser.add_argument("--limit", default=7, help="at most (default: %(default)s), 90 %% of it")
     parser.add_argument("file")
 
     assert [flags_page.usage(action) for action in parser._actions[1:]] == [
@@ -55,6 +55,7 @@ def test_flags_of_commands_are_told_with_their_values():
         "`--limit LIMIT`",
         "`FILE`",
     ]
+    assert flags_page.meaning(parser._actions[4]) == "at most (default: 7), 90 % of it"
 
 
 def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:

@@ -49,7 +49,7 @@ def _server_flags() -> Iterator[str]:
     by_flag = {option.flag: option for option in OPTIONS}
     for action in flags.actions():
         option = by_flag[action.option_strings[0]]
-        yield f"| {usage(action)} | `{option.variable}` | {_cell(action.help)} |"
+        yield f"| {usage(action)} | `{option.variable}` | {meaning(action)} |"
     for option in OPTIONS:
         if option.flag is None:
             yield f"| | `{option.variable}` | {_cell(option.help)} |"
@@ -67,10 +67,11 @@ def _commands() -> Iterator[str]:
         own = [a for a in parser._actions if not isinstance(a, argparse._HelpAction)]
         if own:
             yield "| flag | meaning |\n|---|---|"
-            yield from (f"| {usage(action)} | {_cell(action.help)} |" for action in own)
+            yield from (f"| {usage(action)} | {meaning(action)} |" for action in own)
 
 
 def usage(action: argparse.Action) -> str:
+    """A flag as it is given, with a name for its value."""
     if action.metavar is not None:
         values = [action.metavar] if isinstance(action.metavar, str) else [*action.metavar]
     elif action.choices is not None:
@@ -80,8 +81,13 @@ def usage(action: argparse.Action) -> str:
     return "`" + " ".join([", ".join(action.option_strings), *values]).strip() + "`"
 
 
+def meaning(action: argparse.Action) -> str:
+    """A flag's help text, with its default where the text asks for it."""
+    return _cell((action.help or "") % vars(action))
+
+
 def _cell(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("%%", "%").replace("|", "\\|")
+    return " ".join((text or "").split()).replace("|", "\\|")
 
 
 def _sentence(text: str | None) -> str:
