@@ -39,10 +39,8 @@ test-gpu:  ## the tests that need a GPU, in the full environment
 	@$(IN_FULL_ENVIRONMENT) $(PYTEST) tests/gpu $(ARGS)
 
 .PHONY: demo
-demo:  ## serve the bundled pair, drive load over it, show what happens
-	@test -f sglang_specv2/demo.py -o -d sglang_specv2/demo || { \
-		echo "make demo is not there yet; until then: make serve, then send prompts" >&2; exit 1; }
-	@$(IN_ENVIRONMENT) -m sglang_specv2.demo $(ARGS)
+demo:  ## serve the bundled pair, drive load over it, show what happens; two minutes, no GPU
+	@$(IN_ENVIRONMENT) -m sglang_specv2.demo --figure build/demo.svg $(ARGS)
 
 .PHONY: serve
 serve:  ## serve MODEL= with DRAFT=; without them the bundled pair on the CPU
@@ -63,9 +61,22 @@ lint:  ## style (ruff) and types (mypy)
 	@$(IN_ENVIRONMENT) -m ruff check . && $(IN_ENVIRONMENT) -m ruff format --check . && \
 		$(IN_ENVIRONMENT) -m mypy
 
+.PHONY: docs
+docs:  ## build the documentation site into build/site; any warning fails
+	@$(IN_ENVIRONMENT) -m tools.documentation.flags
+	@NO_MKDOCS_2_WARNING=1 $(IN_ENVIRONMENT) -m mkdocs build --strict
+
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' sglang_specv2/version.py)
+
 .PHONY: docker
-docker:  ## build the container image
-	@test -f docker/Dockerfile || { \
-		echo "make docker is not there yet; until then: pip install sglang==0.5.17 and this" \
-			"repository in a CUDA image" >&2; exit 1; }
-	docker build -f docker/Dockerfile -t sglang-specv2 .
+docker:  ## build the image for a GPU; ARGS="--build-arg …", see docker/README.md
+	docker build -f docker/Dockerfile -t sglang-specv2 --build-arg VERSION=$(VERSION) $(ARGS) .
+
+.PHONY: docker-cpu
+docker-cpu:  ## build the image that serves the bundled pair on a CPU
+	docker build -f docker/Dockerfile.cpu -t sglang-specv2-cpu \
+		--build-arg VERSION=$(VERSION) $(ARGS) .
+
+.PHONY: docker-test
+docker-test:  ## check and build the images and serve from them, without a container engine
+	@$(PYTHON) docker/test.py

@@ -10,13 +10,19 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 VERSIONS = runpy.run_path(str(ROOT / "sglang_specv2" / "version.py"))
-README = ROOT / "README.md"
+
+
+def requirements(file: str) -> list[str]:
+    """The requirements of a file in requirements/, without their comments."""
+    lines = (ROOT / "requirements" / file).read_text(encoding="utf-8").splitlines()
+    return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]
+
 
 setup(
     name="sglang-specv2",
     version=VERSIONS["__version__"],
     description="Speculative decoding for SGLang that turns itself off and on at every decode step",
-    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE", "NOTICE"],
@@ -28,7 +34,10 @@ setup(
     install_requires=["nvidia-ml-py"],
     extras_require={
         "sglang": [f"sglang=={VERSIONS['SUPPORTED_SGLANG']}"],
+        # What SGLang imports on a plain CPU; SGLang and torch are not among it (docs/operating.md).
+        "cpu": requirements("cpu.txt"),
         "bench": ["matplotlib>=3.8", "requests>=2.30", "rich>=13"],
+        "plots": ["matplotlib>=3.8", "rich>=13"],
         "test": ["pytest>=8", "hypothesis>=6"],
         "lint": ["ruff", "mypy"],
     },

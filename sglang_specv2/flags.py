@@ -85,6 +85,13 @@ class _Collect(argparse.Action):
         setattr(namespace, FIELD, {**given, self._option.field: value})
 
 
+def actions() -> list[argparse.Action]:
+    """The flags as a parser has them, SGLang's own not among them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_flags(lambda parser: None, parser)
+    return parser._actions
+
+
 def _add_flags(original: Callable[..., None], parser: argparse.ArgumentParser) -> None:
     original(parser)
     group = parser.add_argument_group(

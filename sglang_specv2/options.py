@@ -185,5 +185,6 @@ OPTIONS: tuple[Option, ...] = (
         field="test_schedule",
         variable="SGLANG_SPECV2_TEST_SCHEDULE",
         parse=_schedule,
+        help="`every:STEPS` or `random:SEED` forces switches, for tests.",
     ),
 )

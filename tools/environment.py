@@ -3,6 +3,7 @@
     python tools/environment.py            the one for this machine
     python tools/environment.py --full     SGLang with everything, CUDA builds included
     python tools/environment.py --light    what runs on a plain CPU, about 1.5 GB
+    python tools/environment.py --serving FOLDER    the light one, less tests, in FOLDER
 
 Without a choice it is the full environment where an NVIDIA GPU is found, else the light one. It
 lies outside the clone, in ~/.cache/sglang-specv2 (or $XDG_CACHE_HOME), under a name made of its
@@ -34,9 +35,11 @@ PYTHONS = ("3.11", "3.12", "3.10")
 TORCH = "2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
+NO_DEPENDENCIES = "cpu-no-deps.txt"
 FILES = {
-    "light": ("cpu.txt", "cpu-no-deps.txt", "dev.txt"),
+    "light": ("cpu.txt", NO_DEPENDENCIES, "dev.txt"),
     "full": ("gpu.txt", "dev.txt"),
+    "serving": ("cpu.txt", NO_DEPENDENCIES),
 }
 
 
@@ -45,17 +48,27 @@ class SetupError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the path of the environment's Python; 1 and a reason when there is none."""
+    """Prints the path of the environment's Python; 1 and a reason when there is none.
+
+    With ``--serving`` it fills that folder and prints nothing.
+    """
     parser = argparse.ArgumentParser(
         description="Makes the Python environment for this repository once; prints its Python."
     )
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--full", action="store_true", help="SGLang with all it asks for")
     choice.add_argument("--light", action="store_true", help="what runs on a plain CPU")
+    choice.add_argument(
+        "--serving", type=Path, metavar="FOLDER", help="what serves on a plain CPU, in a new FOLDER"
+    )
     parser.add_argument("--print-python", action="store_true", help="print its path and no advice")
     options = parser.parse_args(arguments)
     kind = "full" if options.full or (not options.light and gpu_found()) else "light"
     try:
+        if options.serving is not None:
+            python = options.serving.absolute() / "bin" / "python"
+            make("serving", base_python(), options.serving, python)
+            return 0
         python = ensure(kind)
         ensure_metadata(python)
     except SetupError as error:
@@ -162,12 +175,11 @@ def make(kind: str, base: str, folder: Path, python: Path) -> None:
         [base, "-m", "venv", str(folder)],
         f"{base} cannot make virtual environments; on Debian install python3-venv",
     )
-    if kind == "light":
-        torch = install_cpu_torch(python)
-        pip(python, torch, *requirement_flags("cpu.txt", "dev.txt"))
-        pip(python, "--no-deps", *requirement_flags("cpu-no-deps.txt"))
-    else:
-        pip(python, *requirement_flags("gpu.txt", "dev.txt"))
+    with_dependencies = [file for file in FILES[kind] if file != NO_DEPENDENCIES]
+    torch = [] if kind == "full" else [install_cpu_torch(python)]
+    pip(python, *torch, *requirement_flags(*with_dependencies))
+    if NO_DEPENDENCIES in FILES[kind]:
+        pip(python, "--no-deps", *requirement_flags(NO_DEPENDENCIES))
 
 
 def requirement_flags(*files: str) -> list[str]:

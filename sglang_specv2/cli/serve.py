@@ -16,6 +16,8 @@ _PAIR_FLAGS = (
     ("--speculative-num-draft-tokens", "3"),
 )
 
+CPU_HELP = "serve on the CPU engine; without a model, the small bundled pair"
+
 
 def add_parser(commands: Any) -> None:
     """Adds ``serve``; it leaves ``--help`` to SGLang, whose flags it takes."""
@@ -25,7 +27,7 @@ def add_parser(commands: Any) -> None:
         add_help=False,
         allow_abbrev=False,
     )
-    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--cpu", action="store_true", help=CPU_HELP)
     parser.set_defaults(run=run)
 
 
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
     if {"-h", "--help"}.intersection(sglang_argv):
         print(
             "sglang-specv2 serve [MODEL] [--cpu] [flags of `sglang serve`]\n\n"
-            "  --cpu   serve on the CPU engine; without a model, the small bundled pair\n"
+            f"  --cpu   {CPU_HELP}\n"
         )
     hook.install()
     _require_patches()

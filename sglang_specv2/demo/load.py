@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sglang_specv2.demo.server import DemoError
 
-Ask = Callable[[str], str]
+Ask = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,18 @@ class Load:
     """A number of clients, changed while they run.
 
     Args:
-        ask: sends a prompt and returns the answer's text, or raises DemoError.
+        ask: sends a prompt and gives the answer in pieces, or raises DemoError.
         prompts: asked in turn, by all clients together.
 
     Attributes:
         answers: the latest answer to each prompt.
+        writing: what the first client asked last, and the answer as far as it is written.
         error: what stopped a client, if anything did.
     """
 
     def __init__(self, ask: Ask, prompts: Sequence[str]) -> None:
         self.answers: dict[str, str] = {}
+        self.writing: tuple[str, str] = ("", "")
         self.error: DemoError | None = None
         self._ask = ask
         self._prompts: Iterator[str] = itertools.cycle(prompts)
@@ -70,6 +72,14 @@ class Load:
             with self._next_prompt:
                 prompt = next(self._prompts)
             try:
-                self.answers[prompt] = self._ask(prompt)
+                self.answers[prompt] = self._answer(number, prompt)
             except DemoError as error:
                 self.error = error
+
+    def _answer(self, number: int, prompt: str) -> str:
+        text = ""
+        for piece in self._ask(prompt):
+            text += piece
+            if number == 0:
+                self.writing = (prompt, text)
+        return text

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sglang_specv2.demo.sample import NOT_YET, Snapshot
 from sglang_specv2.introspection import STATE_KEY
 
 ANSWER_TOKENS = 200
@@ -24,38 +25,6 @@ REQUEST_TIMEOUT_S = 60
 
 class DemoError(Exception):
     """The server did not start, ended, or did not do what the demo is there to show."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The worker's state at a moment; counts are totals since the server started.
-
-    Attributes:
-        mode: of the last decode step, ``speculative`` or ``plain``.
-        batch_size: requests in the last decode step.
-        verifies: requests verified, summed over speculative steps.
-        accepted_drafts: drafts that those verifies accepted.
-        plain_tokens: tokens that plain steps decoded.
-        switches: from either mode to the other.
-    """
-
-    mode: str
-    batch_size: int
-    verifies: int
-    accepted_drafts: int
-    plain_tokens: int
-    switches: int
-
-    @property
-    def tokens(self) -> int:
-        """Decoded so far: bonus tokens of verifies, accepted drafts, tokens of plain steps."""
-        return self.verifies + self.accepted_drafts + self.plain_tokens
-
-    def accept_length_since(self, earlier: Snapshot) -> float | None:
-        """Tokens per verify between two snapshots; None where nothing was verified."""
-        verifies = self.verifies - earlier.verifies
-        accepted = self.accepted_drafts - earlier.accepted_drafts
-        return 1.0 + accepted / verifies if verifies else None
 
 
 class DemoServer:
@@ -114,7 +83,7 @@ class DemoServer:
             )
         state = internal[STATE_KEY]
         return Snapshot(
-            mode=state["mode"],
+            mode=state["mode"] or NOT_YET,
             batch_size=state["batch_size"],
             verifies=state["verifies"],
             accepted_drafts=state["accepted_drafts"],
@@ -122,8 +91,8 @@ class DemoServer:
             switches=sum(state["switches"].values()),
         )
 
-    def answer(self, prompt: str) -> str:
-        """The greedy answer to one chat message.
+    def answer(self, prompt: str) -> Iterator[str]:
+        """The greedy answer to one chat message, in pieces as they are written.
 
         Raises:
             DemoError: the server does not answer.
@@ -133,11 +102,22 @@ class DemoServer:
             "messages": [{"role": "user", "content": prompt}],
             "temperature": 0,
             "max_tokens": ANSWER_TOKENS,
+            "stream": True,
         }
-        (choice,) = self._request("/v1/chat/completions", body)["choices"]
-        return str(choice["message"]["content"])
+        with self._asking("/v1/chat/completions", body) as response:
+            for line in response:
+                event = line.decode().strip().removeprefix("data: ")
+                if event and event != "[DONE]":
+                    for choice in json.loads(event)["choices"]:
+                        yield choice["delta"].get("content") or ""
 
-    def _request(self, path: str, body: Any = None) -> Any:
+    def _request(self, path: str) -> Any:
+        with self._asking(path) as response:
+            return json.load(response)
+
+    @contextlib.contextmanager
+    def _asking(self, path: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
+        """A response that is being read; whatever goes wrong meanwhile becomes a DemoError."""
         request = urllib.request.Request(
             self.url + path,
             data=None if body is None else json.dumps(body).encode(),
@@ -145,8 +125,8 @@ class DemoServer:
         )
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:
-                return json.load(response)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+                yield response
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             self.check_alive()
             raise DemoError(f"{path}: {error!r}\n{self._log_tail()}") from error
 

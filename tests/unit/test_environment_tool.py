@@ -29,7 +29,7 @@ def tool(monkeypatch, tmp_path):
         python.touch()
         module.made.append(folder)
 
-    module.make = make
+    module.really_make, module.make = module.make, make
     return module
 
 
@@ -95,3 +95,31 @@ def test_the_kind_follows_the_gpu_unless_it_is_chosen(tool, capsys, options, gpu
     tool.ensure_metadata = lambda python: None
     assert tool.main([*options, "--print-python"]) == 0
     assert f"/{kind}-py3" in capsys.readouterr().out
+
+
+def test_a_serving_environment_goes_where_it_is_told(tool, tmp_path, capsys):
+    assert tool.main(["--serving", str(tmp_path / "there")]) == 0
+
+    assert tool.made == [tmp_path / "there"]
+    assert not tool.cache().exists()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "installed"),
+    [
+        ("light", ["torch -r cpu.txt -r dev.txt", "--no-deps -r cpu-no-deps.txt"]),
+        ("serving", ["torch -r cpu.txt", "--no-deps -r cpu-no-deps.txt"]),
+        ("full", ["-r gpu.txt -r dev.txt"]),
+    ],
+)
+def test_what_each_kind_is_made_of(tool, tmp_path, kind, installed):
+    calls = []
+    tool.run = lambda command, reason: None
+    tool.install_cpu_torch = lambda python: "torch"
+    tool.pip = lambda python, *arguments: calls.append(
+        " ".join(Path(argument).name for argument in arguments)
+    )
+    tool.really_make(kind, "python3", tmp_path, tmp_path / "bin" / "python")
+
+    assert calls == installed
