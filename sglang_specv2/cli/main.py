@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import sglang_specv2.hook  # noqa: F401
-from sglang_specv2.cli import doctor, serve
+from sglang_specv2.cli import bench, doctor, plot, serve
 from sglang_specv2.errors import SpecV2Error
 from sglang_specv2.version import SUPPORTED_SGLANG, __version__
 
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         version=f"sglang-specv2 {__version__}, for SGLang {SUPPORTED_SGLANG}",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, doctor):
+    for command in (serve, doctor, bench, plot):
         command.add_parser(commands)
     return parser
 
