@@ -40,8 +40,10 @@ class Display:
         self._rates.setdefault((arm, load.label), []).append(tokens_s)
         self.say(f"    {arm} {load.label}: {tokens_s:.0f} output tokens/s")
 
-    def failed(self, arm: str, reason: str) -> None:
+    def failed(self, arm: str, reason: str, fewer: int) -> None:
+        """An arm that ends here, and how many measurements are not made therefore."""
         self._failed[arm] = reason
+        self._total -= fewer
         self.say(f"    FAILED {reason}; the other arms go on")
 
     def left_out(self, arm: str, what: str) -> None:
@@ -96,6 +98,7 @@ class LiveDisplay(Display):
 
     @contextmanager
     def shown(self, total: int) -> Iterator[None]:
+        self._total = total
         self._progress.update(self._task, total=total)
         with self._live:
             yield
@@ -111,6 +114,10 @@ class LiveDisplay(Display):
 
     def rate(self, arm: str, load: Load, tokens_s: float) -> None:
         self._rates.setdefault((arm, load.label), []).append(tokens_s)
+
+    def failed(self, arm: str, reason: str, fewer: int) -> None:
+        super().failed(arm, reason, fewer)
+        self._progress.update(self._task, total=self._total)
 
     def left_out(self, arm: str, what: str) -> None:
         self._progress.advance(self._task)

@@ -58,7 +58,7 @@ class Pair:
     """A target and its draft.
 
     Attributes:
-        title: in tables and figures; says so where the weights are dummies.
+        title: in tables and figures.
         dummy: whether the weights are random.
     """
 
@@ -127,7 +127,7 @@ def shaped(shape: str, folder: Path) -> Pair:
     _write_json(draft / "config.json", draft_config)
     _write_json(target / "generation_config.json", {"bos_token_id": 1, "eos_token_id": 2})
     _write_tokenizer(target, config["vocab_size"])
-    return Pair(f"{shape} shape, DUMMY WEIGHTS", str(target), str(draft), dummy=True)
+    return Pair(f"{shape} shape", str(target), str(draft), dummy=True)
 
 
 def _write_json(file: Path, value: Any) -> None:

@@ -46,7 +46,7 @@ def collect(
         "runs": [
             {
                 "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "command": shlex.join(sys.argv),
+                "command": shlex.join(["sglang-specv2", *sys.argv[1:]]),
                 "note": note,
                 "environment": environment(os.environ),
                 "gpu": gpu,
@@ -94,6 +94,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """A command to paste into a shell."""
-    assignments = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
-    return " ".join([*assignments, shlex.join(command)])
+    """A command to paste into a shell, where the Python of this environment is ``python``."""
+    told = {name: value for name, value in env.items() if not name.startswith("PYTHON")}
+    assignments = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
+    return " ".join([*assignments, "python", shlex.join(command[1:])])

@@ -4,10 +4,7 @@ Fillers push the batch over the size at which speculation stops. Once all of the
 from, the requests that matter join, so that they live without speculation from their first token.
 The fillers end, the batch falls, and speculation starts again: tokens that arrive together in one
 chunk are what one step gave, so each later chunk of a request that matters is one accept length.
-
-A chunk is one step unless the server was late and sent two steps in one. The server's histogram of
-accepted drafts, told with a request's last chunk, shows that: requests whose chunks do not make the
-same histogram are left out and counted.
+See :mod:`sglang_specv2.benchmark.alignment`.
 """
 
 from __future__ import annotations
@@ -50,11 +47,7 @@ def measure_recovery(
     *,
     timeout_s: float,
 ) -> dict[str, Any]:
-    """One batch, as a line of ``recovery.jsonl``.
-
-    ``steps`` holds, for each request that matters, its accept length by step from the first
-    speculative step on; ``plain_tokens`` how many tokens each had before. ``merged`` counts the
-    requests left out because chunks were merged.
+    """One batch, as a line of ``recovery.jsonl``, see :func:`alignment.align`.
 
     Args:
         prompts: of the requests that matter, then of the fillers.

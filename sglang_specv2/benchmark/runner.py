@@ -148,7 +148,7 @@ class Runner:
         try:
             yield
         except ArmError as error:
-            self._display.failed(station.name, str(error))
+            self._display.failed(station.name, str(error), self._count(station))
             self._results.append(STARTS, [self._start_line(station, server, None, error)])
             del servers[station.name]
             server.stop()

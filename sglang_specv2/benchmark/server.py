@@ -17,7 +17,7 @@ from typing import Any
 
 from sglang_specv2.benchmark.errors import ArmError
 
-LOG_TAIL_LINES = 40
+LOG_TAIL_LINES, _LOG_LINE_CHARACTERS = 30, 300
 _STOP_TIMEOUT_S = 15.0
 
 
@@ -36,6 +36,8 @@ class ArmServer:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.command = [*command, "--host", "127.0.0.1", "--port", str(port)]
+        # Servers that start at the same time would pick the same one.
+        self.command += ["--nccl-port", str(free_port())]
         self.start_s: float | None = None
         self._started = time.monotonic()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,7 @@ class ArmServer:
         with self.log.open("rb") as file:
             file.seek(self._log_start_bytes)
             lines = file.read().decode(errors="replace").splitlines()
-        return "\n".join(lines[-LOG_TAIL_LINES:])
+        return "\n".join(line[:_LOG_LINE_CHARACTERS] for line in lines[-LOG_TAIL_LINES:])
 
     def stop(self) -> None:
         """Ends the process and everything that it started."""

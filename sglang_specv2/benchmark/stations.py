@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sglang_specv2 import cpu
@@ -17,6 +18,9 @@ from sglang_specv2.config import SWITCH
 
 RECOVERY_TOKENS = JOIN_TOKENS + WINDOW_STEPS * DRAFT_TOKENS
 """Of a request, beside its prompt and the period without speculation."""
+
+_EVERY_STEP_FLAGS = ("--stream-interval", "1", "--batch-notify-size", "1")
+"""Each step's tokens leave the server before the next ones arrive, so that chunks are steps."""
 
 _RECOVERY_SUFFIX = "-recovery"
 _SIMULATE = "SGLANG_SIMULATE_ACC_LEN"
@@ -86,19 +90,22 @@ def stations(
     speed = _Room(settings.most_clients, prompt_tokens + settings.output_tokens)
     longest = max(settings.recovery_plain_tokens, default=0) + RECOVERY_TOKENS
     recovery = _Room(settings.recovery_matter + settings.recovery_fillers, prompt_tokens + longest)
-    if recovery_pair == pair and settings.recovery_plain_tokens:
-        # The same flags for both measures, so that they can share servers.
+    recovery_flags = _EVERY_STEP_FLAGS
+    speed_flags: tuple[str, ...] = ()
+    if settings.cpu and recovery_pair == pair and settings.recovery_plain_tokens:
+        # Speed means nothing here: the same flags for both measures, so that servers are shared.
         speed = recovery = speed.and_also(recovery)
+        speed_flags = recovery_flags
     found: list[Station] = []
     for name in settings.arms:
         choices = Choices(settings.threshold, settings.tier_from, results.logs)
-        command, env = _command(ARMS[name], settings, pair, choices, speed)
+        command, env = _command(ARMS[name], settings, pair, choices, speed, speed_flags)
         found.append(Station(name, ARMS[name], command, env, speed=True))
     real = replace(settings, simulate_accept_length=None)
     threshold = settings.recovery_threshold
     for name in settings.recovery_arms if settings.recovery_plain_tokens else ():
         choices = Choices(threshold, threshold + 1, results.logs)
-        command, env = _command(ARMS[name], real, recovery_pair, choices, recovery)
+        command, env = _command(ARMS[name], real, recovery_pair, choices, recovery, recovery_flags)
         same = [station for station in found if (station.command, station.env) == (command, env)]
         if same:
             same[0].recovery = True
@@ -115,6 +122,7 @@ def _command(
     pair: Pair,
     choices: Choices,
     room: _Room,
+    flags: Sequence[str],
 ) -> tuple[list[str], dict[str, str]]:
     command = [sys.executable, "-m", "sglang.launch_server", *pair.flags]
     command += ["--max-running-requests", str(room.requests), "--log-level-http", "warning"]
@@ -128,7 +136,7 @@ def _command(
         command += ["--sleep-on-idle", "--max-total-tokens", str(room.tokens)]
         if not settings.cpu:
             command += ["--mem-fraction-static", _SHARED_MEMORY_FRACTION]
-    command += WORKLOADS[settings.workload].server_flags
+    command += [*WORKLOADS[settings.workload].server_flags, *flags]
     command += arm.arguments(pair.draft_flags, choices)
     command += settings.server_flags
     env = {"PYTHONUNBUFFERED": "1", **arm.env}

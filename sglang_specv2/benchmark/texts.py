@@ -39,8 +39,8 @@ src/jobs/      what runs at night: reminders, reports, the tidy-up of old plans
 web/           the page for drivers, in TypeScript without a framework
 tests/         one file for each module, same name with test_ before it
 Times are UTC and seconds since 1970, as integers. Money is cents. A shelf mark is a string such \
-as "QA 76.73", and sorts by its parts, not as text. Public functions have type hints and one sentence \
-that says what they return. Tests use plain assert and make their own data.
+as "QA 76.73", and sorts by its parts, not as text. Public functions have type hints and one \
+sentence that says what they return. Tests use plain assert and make their own data.
 
 Answers
 Put code in one fenced block for each file, with the path in a comment in its first line. Show the \
