@@ -129,7 +129,7 @@ ARMS: dict[str, Arm] = {
         Arm("stock", "EAGLE-3 always on, SGLang", speculates=True, env=_STOCK),
         Arm(
             "adaptive-warm",
-            "SGLang adaptive, zero-step tier",
+            "SGLang adaptive",
             speculates=True,
             env=_STOCK,
             flags=_adaptive,
@@ -137,7 +137,7 @@ ARMS: dict[str, Arm] = {
         ),
         Arm(
             "adaptive-cold",
-            "SGLang adaptive, no draft extend",
+            "SGLang adaptive, cold",
             speculates=True,
             env={**_STOCK, "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND": "1"},
             flags=_adaptive,

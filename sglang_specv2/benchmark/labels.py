@@ -25,7 +25,7 @@ def arm_title(name: str, settings: dict[str, Any]) -> str:
     if name == "threshold":
         return f"{title} {settings['threshold']}"
     if name.startswith("adaptive"):
-        return f"{title}, from {settings['tier_from']}"
+        return f"{title}, off from {settings['tier_from']}"
     return title
 
 

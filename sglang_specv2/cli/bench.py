@@ -12,7 +12,7 @@ from typing import Any
 
 from sglang_specv2 import gpus
 from sglang_specv2.benchmark import pairs
-from sglang_specv2.benchmark.arms import ARMS, DEFAULT_ARMS
+from sglang_specv2.benchmark.arms import ARMS, DEFAULT_ARMS, RECOVERY_ARMS
 from sglang_specv2.benchmark.load import TIMELINES
 from sglang_specv2.benchmark.results import Results
 from sglang_specv2.benchmark.settings import CLIENTS, Settings
@@ -109,10 +109,9 @@ def add_parser(commands: Any) -> None:
     add("--cpu", action="store_true", default=None, help="the CPU engine; its speed means nothing")
     add(
         "--side-by-side",
-        action="store_true",
-        default=None,
-        help="all servers up at once, loaded "
-        "in turn: better ratios in less time, where the memory suffices",
+        action=argparse.BooleanOptionalAction,
+        help="all servers up at once, loaded in turn: better ratios in less time, where the memory "
+        "suffices",
     )
     add(
         "--client",
@@ -129,6 +128,12 @@ def add_parser(commands: Any) -> None:
         type=int,
         metavar="TOKENS",
         help="measure acceptance after this many tokens without speculation",
+    )
+    add(
+        "--recovery-arms",
+        nargs="*",
+        metavar="ARM",
+        help=f"on which that is measured (default: {' '.join(RECOVERY_ARMS)})",
     )
     add("--recovery-requests", type=int, metavar="N", help="for each arm and length")
     add("--recovery-matter", type=int, metavar="N", help="of them, at once")

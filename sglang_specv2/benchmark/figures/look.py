@@ -28,7 +28,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 2, 1.5, 2)
 """One for each run, again from the first."""
 WIDE, WIDE_ALPHA = 6.0, 0.45
 """Of the curve that others are to lie on."""
-WIDTH_IN, RIGHT_IN = 9.6, 2.95
+WIDTH_IN, RIGHT_IN = 9.8, 2.95
 """Of a picture, and of the room for names in it."""
 
 STYLE = {
@@ -52,7 +52,7 @@ STYLE = {
     "svg.fonttype": "none",
 }
 
-_CHARACTERS_PER_IN = 13
+_CHARACTERS_PER_IN = 14
 _TITLE_IN, _LINE_IN = 0.47, 0.17
 
 
@@ -79,7 +79,7 @@ def place(figure: Figure, top: float, right_in: float = RIGHT_IN) -> None:
     """The room for axes: under the heading, left of the names."""
     width, height = figure.get_figwidth(), figure.get_figheight()
     figure.subplots_adjust(
-        left=0.85 / width, right=1 - right_in / width, top=top, bottom=0.6 / height
+        left=0.95 / width, right=1 - right_in / width, top=top, bottom=0.6 / height
     )
 
 
@@ -116,11 +116,17 @@ def names_at_the_end(axes: Axes, figure: Figure, ends: Sequence[tuple[float, str
     height_points = axes.get_position().height * figure.get_figheight() * 72
     least = 14 / height_points * (top - bottom)
     places: list[float] = []
-    for value, name, colour in sorted(ends):
+    for value, _, _ in sorted(ends):
         places.append(max(value, places[-1] + least if places else -math.inf))
+    # Down again where the highest would leave the axes.
+    ceiling = math.inf if not places else max(top, bottom + least * (len(places) - 1))
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], ceiling)
+        ceiling = places[i] - least
+    for height, (_, name, colour) in zip(places, sorted(ends), strict=True):
         axes.text(
             1.02,
-            places[-1],
+            height,
             name,
             transform=axes.get_yaxis_transform(),
             color=colour,

@@ -25,15 +25,33 @@ def section(title: str, caveats: Sequence[str], *paragraphs: str) -> Iterator[st
         yield ""
 
 
-def by_load(comparison: Comparison, cell: Cell, arms: Iterable[str] | None = None) -> Iterator[str]:
-    """A row for each arm, a column for each load; an arm that failed says so where it has none."""
-    rows = []
-    for arm in comparison.arms if arms is None else arms:
-        cells = [cell(arm, load) for load in comparison.loads]
-        if arm in comparison.failed:
-            cells = [FAILED if text == NOT_THERE else text for text in cells]
-        rows.append([labels.arm_title(arm, comparison.settings), *cells])
-    yield from table(["arm", *(load.label for load in comparison.loads)], rows)
+def figure_section(
+    comparison: Comparison,
+    title: str,
+    paragraphs: Sequence[str],
+    cell: Cell,
+    arms: Iterable[str] | None = None,
+) -> Iterator[str]:
+    """A row for each arm, a column for each load; nothing where no arm has the figure.
+
+    An arm that failed says so where it has none.
+    """
+    rows = {
+        arm: [cell(arm, load) for load in comparison.loads]
+        for arm in (comparison.arms if arms is None else arms)
+    }
+    if all(text == NOT_THERE for cells in rows.values() for text in cells):
+        return
+    yield from section(title, labels.caveats(comparison.provenance), *paragraphs)
+    failed = comparison.failed
+    titled = [
+        [
+            labels.arm_title(arm, comparison.settings),
+            *(FAILED if text == NOT_THERE and arm in failed else text for text in cells),
+        ]
+        for arm, cells in rows.items()
+    ]
+    yield from table(["arm", *(load.label for load in comparison.loads)], titled)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
