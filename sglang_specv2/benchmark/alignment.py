@@ -80,10 +80,14 @@ def _read(record: RequestRecord, fillers_end_s: float) -> _Stream | None:
     verifies = sum(counted)
     if verifies < len(chunks) - 1 and _same(chunks[-verifies:], counted):
         return _Stream(chunks, back, len(chunks) - verifies, exact=True)
+    whole = verifies == len(chunks) - 1 and _same(chunks[1:], counted)
+    if whole and any(tokens > 1 for tokens in chunks[1:back]):
+        # It was never off: every step counts.
+        return _Stream(chunks, back, back, exact=True)
     first = next((i for i in range(back, len(chunks)) if chunks[i] > 1), None)
     if first is None:
         return None
-    if verifies == len(chunks) - 1 and _same(chunks[1:], counted):
+    if whole:
         return _Stream(chunks, back, first, exact=False)
     # Steps that were merged while nothing was accepted do no harm: a step was a token.
     without_plain = [counted[0] - (sum(chunks[:first]) - 1), *counted[1:]]

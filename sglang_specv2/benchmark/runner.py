@@ -138,6 +138,8 @@ class Runner:
             yield servers
         finally:
             for _, server in servers.values():
+                server.terminate()
+            for _, server in servers.values():
                 server.stop()
 
     @contextmanager
@@ -151,7 +153,7 @@ class Runner:
             self._display.failed(station.name, str(error), self._count(station))
             self._results.append(STARTS, [self._start_line(station, server, None, error)])
             del servers[station.name]
-            server.stop()
+            server.stop(patience_s=0)
 
     def _start_line(
         self,

@@ -104,13 +104,21 @@ class ArmServer:
             lines = file.read().decode(errors="replace").splitlines()
         return "\n".join(line[:_LOG_LINE_CHARACTERS] for line in lines[-LOG_TAIL_LINES:])
 
-    def stop(self) -> None:
-        """Ends the process and everything that it started."""
+    def terminate(self) -> None:
+        """Asks the process to end and does not wait for it."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def stop(self, patience_s: float = _STOP_TIMEOUT_S) -> None:
+        """Ends the process and everything that it started.
+
+        Args:
+            patience_s: for it to end by itself before it is killed.
+        """
         try:
-            if self._process.poll() is None:
-                self._process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_STOP_TIMEOUT_S)
+            self.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

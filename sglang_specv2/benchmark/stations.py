@@ -136,9 +136,9 @@ def _command(
         command += ["--sleep-on-idle", "--max-total-tokens", str(room.tokens)]
         if not settings.cpu:
             command += ["--mem-fraction-static", _SHARED_MEMORY_FRACTION]
-    command += [*WORKLOADS[settings.workload].server_flags, *flags]
+    command += WORKLOADS[settings.workload].server_flags
     command += arm.arguments(pair.draft_flags, choices)
-    command += settings.server_flags
+    command += [*settings.server_flags, *flags]
     env = {"PYTHONUNBUFFERED": "1", **arm.env}
     if settings.simulate_accept_length is not None:
         env[_SIMULATE] = str(settings.simulate_accept_length)

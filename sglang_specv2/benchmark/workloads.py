@@ -77,9 +77,15 @@ class Prompts:
             )
         self._tokenizer = _load_tokenizer(pair.target) if workload.text else None
         self._vocabulary = _vocabulary_size(pair)
+        self._made: dict[tuple[int, int], list[list[int]]] = {}
 
     def make(self, count: int, seed: int) -> list[list[int]]:
         """Token ids of ``count`` prompts; the same seed makes the same ones."""
+        if (count, seed) not in self._made:
+            self._made[count, seed] = self._make(count, seed)
+        return self._made[count, seed]
+
+    def _make(self, count: int, seed: int) -> list[list[int]]:
         rng = random.Random(f"{self.workload.name} {seed}")
         makers: dict[str, Callable[[random.Random], list[int]]] = {
             "coding": lambda rng: self._ids(texts.AGENT, texts.coding(rng)),

@@ -72,11 +72,15 @@ class Fake:
         }
         told = self.ours and self.fault != "other_worker"
         internal = {"memory_usage": {"weight": 1.5, "kvcache": 2.5, "graph": {"a": 0.25, "b": 0.5}}}
+        if told:
+            internal["speculative_dynamic_state"] = state
         return web.json_response(
             {
                 "speculative_algorithm": flag("--speculative-algorithm"),
                 "speculative_adaptive": "--speculative-adaptive" in sys.argv,
-                "internal_states": [internal | ({"speculative_dynamic_state": state} if told else {})],
+                "internal_states": [
+                    internal | ({"speculative_dynamic_state": state} if told else {})
+                ],
             }
         )
 
@@ -142,7 +146,8 @@ def main() -> None:
     app.router.add_get("/health", fake.health)
     app.router.add_get("/server_info", fake.info)
     app.router.add_post("/generate", fake.generate)
-    web.run_app(app, host="127.0.0.1", port=int(flag("--port") or 0), print=None)
+    port = int(flag("--port") or 0)
+    web.run_app(app, host="127.0.0.1", port=port, print=None, shutdown_timeout=0.1)
 
 
 if __name__ == "__main__":
