@@ -4,6 +4,7 @@
 PYTHON ?= python3
 MODEL ?=
 DRAFT ?=
+SIZE ?=
 TESTS ?= tests
 ARGS ?=
 
@@ -50,11 +51,9 @@ serve:  ## serve MODEL= with DRAFT=; without them the bundled pair on the CPU
 		$(if $(DRAFT),--speculative-draft-model-path "$(DRAFT)") $(ARGS)
 
 .PHONY: benchmark
-benchmark:  ## compare plain, speculating and switching servers
-	@test -d sglang_specv2/benchmark || { \
-		echo "make benchmark is not there yet; until then: python -m sglang.bench_serving" >&2; \
-		exit 1; }
-	@$(IN_ENVIRONMENT) -m sglang_specv2.cli.main bench $(ARGS)
+benchmark:  ## compare plain, speculating and switching servers; SIZE=smoke needs no GPU
+	@$(IN_ENVIRONMENT) -m sglang_specv2.cli.main bench $(if $(SIZE),--size "$(SIZE)") \
+		$(if $(MODEL),--model "$(MODEL)") $(if $(DRAFT),--draft "$(DRAFT)") $(ARGS)
 
 .PHONY: lint
 lint:  ## style (ruff) and types (mypy)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import sglang_specv2.hook  # noqa: F401
-from sglang_specv2.cli import calibrate, doctor, serve, status
+from sglang_specv2.cli import bench, calibrate, doctor, plot, serve, status
 from sglang_specv2.cli import set as set_command
 from sglang_specv2.errors import SpecV2Error
 from sglang_specv2.version import SUPPORTED_SGLANG, __version__
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         version=f"sglang-specv2 {__version__}, for SGLang {SUPPORTED_SGLANG}",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, doctor, calibrate, status, set_command):
+    for command in (serve, doctor, calibrate, status, set_command, bench, plot):
         command.add_parser(commands)
     return parser
 

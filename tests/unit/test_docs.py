@@ -1,14 +1,15 @@
 """The documentation names what there is: settings, faults, refusals, files, the data of figures."""
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sglang_specv2 import gates
+from sglang_specv2.benchmark import labels
+from sglang_specv2.benchmark.figures import draw_all
+from sglang_specv2.benchmark.results import Results
+from sglang_specv2.benchmark.tables import Comparison
 from sglang_specv2.options import DEFAULT_SWITCH_MIN_DWELL, DRAFT_SYNCS, DYNAMICS, OPTIONS
 from sglang_specv2.version import SUPPORTED_SGLANG
 
@@ -89,25 +90,22 @@ def test_the_supported_version_is_the_same_everywhere():
         assert set(re.findall(r"SGLang (\d+\.\d+\.\d+)", text)) <= {SUPPORTED_SGLANG}
 
 
-def test_the_figure_is_drawn_from_its_data(tmp_path):
-    data, figure = ROOT / "docs/measured/off-and-on.json", ROOT / "docs/images/off-and-on.svg"
-    drawn = tmp_path / "drawn.svg"
-    tool = [sys.executable, str(ROOT / "tools" / "plot_measured.py")]
-    subprocess.run([*tool, str(data), str(drawn)], check=True)
+def test_the_figure_is_drawn_from_its_data():
+    comparison = Comparison(Results.existing(ROOT / "docs/measured/off-and-on"))
+    figure = (ROOT / "docs/images/off-and-on.svg").read_text(encoding="utf-8")
 
-    assert drawn.read_text(encoding="utf-8") == figure.read_text(encoding="utf-8")
-    drawn_words = figure.read_text(encoding="utf-8")
-    for arm in json.loads(data.read_text(encoding="utf-8"))["arms"]:
-        assert arm["name"] in drawn_words
-    assert "dummy weights" in drawn_words
-    assert "simulated" in drawn_words
+    assert draw_all([comparison])["throughput.svg"].decode() == figure
+    for arm in comparison.arms:
+        assert labels.arm_title(arm, comparison.settings) in figure
+    assert "DUMMY WEIGHTS" in figure
+    assert "SIMULATED" in figure
 
 
 def test_the_figures_numbers_are_those_of_the_table():
-    arms = json.loads((ROOT / "docs/measured/off-and-on.json").read_text(encoding="utf-8"))["arms"]
+    comparison = Comparison(Results.existing(ROOT / "docs/measured/off-and-on"))
     rows = [row[1:] for row in cells(page("measurements.md"))]
-    for arm in arms:
-        assert [str(rate) for rate in arm["output_tokens_s"]] in rows
+    for arm in ("none", "stock", "off"):
+        assert [f"{rate:.0f}" for _, rate in comparison.curve(arm)] in rows
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""Accept lengths by step after a period without speculation, read from what clients received.
+
+A chunk is what one step gave, unless the server was late and sent two steps in one. With a
+request's last chunk SGLang tells a histogram: how many of its verifies accepted 0, 1, 2 … drafts.
+Chunks that do not make the same histogram are not steps, and their request is left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sglang_specv2.benchmark.records import RequestRecord
+
+FIRST_STEPS = 8
+"""The steps behind a switch that the claim is about."""
+WINDOW_STEPS = 64
+"""The steps that are kept and drawn."""
+JOIN_TOKENS = 32
+"""What a filler has left over for the time that the others take to join."""
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """One request's chunks, of which ``chunks[0]`` is the prefill's token.
+
+    Attributes:
+        back: index of the first chunk after the last filler's end.
+        first: index of the first speculative step, or of one shortly after it where not ``exact``.
+    """
+
+    chunks: Sequence[int]
+    back: int
+    first: int
+    exact: bool
+
+
+def align(fillers: Sequence[RequestRecord], matter: Sequence[RequestRecord]) -> dict[str, Any]:
+    """Accept lengths of the requests that matter, by step from the first speculative one on.
+
+    Our worker's histogram leaves plain steps out, so it tells where speculation began. SGLang's
+    counts them as verifies that accepted nothing. There, the first speculative step is taken to be
+    the first one after the last filler's end in which any request got more than one token: the
+    requests of a batch take their steps together.
+
+    Returns:
+        ``steps``: for each request its accept lengths; ``plain_tokens``: for each, its tokens
+        before; ``merged``: requests left out; ``lag_steps``: from the fillers' end to the first
+        speculative step, the median.
+    """
+    fillers_end_s = max(record.end_s for record in fillers)
+    streams = [stream for record in matter if (stream := _read(record, fillers_end_s))]
+    shared_lag = min((s.first - s.back for s in streams if not s.exact), default=0)
+    steps, plain_tokens, lags = [], [], []
+    for stream in streams:
+        first = stream.first if stream.exact else stream.back + shared_lag
+        # The last chunk is cut by the length of the answer.
+        window = stream.chunks[first:-1][:WINDOW_STEPS]
+        if len(window) >= FIRST_STEPS:
+            steps.append(list(window))
+            plain_tokens.append(sum(stream.chunks[:first]))
+            lags.append(first - stream.back)
+    return {
+        "steps": steps,
+        "plain_tokens": plain_tokens,
+        "merged": len(matter) - len(streams),
+        "lag_steps": statistics.median(lags) if lags else None,
+    }
+
+
+def _read(record: RequestRecord, fillers_end_s: float) -> _Stream | None:
+    """None where chunks are no steps, as far as it matters."""
+    chunks, counted = record.chunk_tokens, record.accepted_histogram
+    if not counted:
+        return None
+    back = sum(at <= fillers_end_s for at in record.token_times_s)
+    verifies = sum(counted)
+    if verifies < len(chunks) - 1 and _same(chunks[-verifies:], counted):
+        return _Stream(chunks, back, len(chunks) - verifies, exact=True)
+    whole = verifies == len(chunks) - 1 and _same(chunks[1:], counted)
+    if whole and any(tokens > 1 for tokens in chunks[1:back]):
+        # It was never off: every step counts.
+        return _Stream(chunks, back, back, exact=True)
+    first = next((i for i in range(back, len(chunks)) if chunks[i] > 1), None)
+    if first is None:
+        return None
+    if whole:
+        return _Stream(chunks, back, first, exact=False)
+    # Steps that were merged while nothing was accepted do no harm: a step was a token.
+    without_plain = [counted[0] - (sum(chunks[:first]) - 1), *counted[1:]]
+    if min(without_plain) >= 0 and _same(chunks[first:], without_plain):
+        return _Stream(chunks, back, first, exact=False)
+    return None
+
+
+def _same(chunks: Sequence[int], counted: Sequence[int]) -> bool:
+    """Whether chunks are what the verifies gave; the last chunk may be shorter."""
+    missing = Counter(dict(enumerate(counted)))
+    missing.subtract(tokens - 1 for tokens in chunks[:-1])
+    left = [(drafts, number) for drafts, number in missing.items() if number]
+    return len(left) == 1 and left[0][1] == 1 and left[0][0] >= chunks[-1] - 1

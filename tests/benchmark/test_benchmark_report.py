@@ -1,0 +1,204 @@
+"""The arithmetic of report and figures, from recorded rounds and from made up, clear ones."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import result_folders
+
+from sglang_specv2.benchmark import figures, report
+from sglang_specv2.benchmark.load import Load
+from sglang_specv2.benchmark.results import RECOVERY, STARTS, TIMELINE, Results
+from sglang_specv2.benchmark.settings import Settings
+from sglang_specv2.benchmark.tables import Comparison, recovery_figures
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "docs" / "measured" / "off-and-on"
+SETTINGS = Settings(
+    arms=("none", "stock", "threshold"),
+    levels=(1, 8),
+    rounds=3,
+    threshold=4,
+    side_by_side=True,
+    timeline=None,
+)
+RATES = {
+    "none": {1: [100, 110, 90], 8: [800, 820, 780]},
+    "stock": {1: [200, 200, 200], 8: [400, 410, 390]},
+    "threshold": {1: [198, 202, 200], 8: [800, 820, 780]},
+}
+
+
+def rows(text, title):
+    """The table under a heading, by its first column."""
+    under = re.split(r"^## ", text, flags=re.M)
+    (found,) = [part for part in under if part.startswith(title)]
+    cells = [line.strip("| ").split(" | ") for line in found.splitlines() if line.startswith("|")]
+    return {row[0]: row[1:] for row in cells[2:]}
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    return result_folders.make(tmp_path / "result", SETTINGS, RATES)
+
+
+def test_recorded_rounds_give_these_medians_and_ratios():
+    text = report.write(Comparison(Results.existing(RECORDED)), [])
+
+    rates = rows(text, "Output tokens a second")
+    assert rates["no speculation"][4] == "14001 (13812–14045)"
+    assert rates["sglang-specv2, off"][0] == "1552 (1514–1560)"
+    # The middle one of the five rounds, see below; the interval reaches from end to end.
+    ratio = rows(text, "Ratio to no speculation")["sglang-specv2, off"][4]
+    assert ratio.startswith("0.993 [0.974, 1.006]")
+    assert "cross at about 27 requests" in text
+    assert "DUMMY WEIGHTS; ACCEPT LENGTH SIMULATED at 2.2" in text
+
+
+def test_the_recorded_ratio_is_that_of_the_recorded_lines():
+    lines = map(json.loads, (RECORDED / "rounds.jsonl").read_text().splitlines())
+    at_128 = {
+        (line["arm"], line["round"]): line["output_tokens_s"]
+        for line in lines
+        if line["level"] == 128
+    }
+    ratios = sorted(at_128["off", r] / at_128["none", r] for r in range(5))
+    assert [round(ratio, 4) for ratio in ratios] == [0.9737, 0.9754, 0.9931, 1.0034, 1.0061]
+
+
+def test_rates_ratios_and_what_is_not_resolved(comparison):
+    text = report.write(comparison, [])
+
+    rates = rows(text, "Output tokens a second")
+    assert rates["no speculation"] == ["100 (90–110)", "800 (780–820)"]
+    ratios = rows(text, "Ratio to no speculation")
+    assert ratios["EAGLE-3 always on, SGLang"] == [
+        "2.000 [1.818, 2.222]",
+        "0.500 [0.500, 0.500]",
+    ]
+    assert ratios["sglang-specv2, threshold 4"][1] == "1.000 [1.000, 1.000]"
+    best = rows(text, "Ratio to the best other arm")
+    assert best["sglang-specv2, threshold 4"][0].startswith("1.000 [0.990, 1.010]")
+    assert best["EAGLE-3 always on, SGLang"][1].startswith("0.500")
+
+
+def test_few_rounds_resolve_nothing(tmp_path):
+    two = {arm: {8: levels[8][:2]} for arm, levels in RATES.items()}
+    text = report.write(result_folders.make(tmp_path / "two", SETTINGS, two), [])
+    assert rows(text, "Ratio to no speculation")["EAGLE-3 always on, SGLang"] == [
+        "0.500 *not resolved*"
+    ]
+    assert "none: C=1: 0 of 3 rounds; C=8: 2 of 3 rounds" in text
+
+
+def test_one_after_the_other_is_the_ratio_of_medians(tmp_path):
+    settings = Settings(**{**SETTINGS.__dict__, "side_by_side": False})
+    rates = {"none": {8: [10, 20, 300]}, "stock": {8: [20, 10, 300]}}
+    made = result_folders.make(tmp_path / "turn", settings, rates)
+    assert made.ratio("stock", "none", Load("closed", 8)).value == 1
+    assert "Ratios are of medians" in report.write(made, [])
+
+
+def test_a_round_that_was_measured_again_counts_once(tmp_path):
+    again = [*result_folders.rounds({"none": {1: [500]}})]
+    made = result_folders.make(tmp_path / "again", SETTINGS, RATES, {"rounds.jsonl": again})
+    assert made.values("none", Load("closed", 1)) == {0: 500, 1: 110, 2: 90}
+
+
+def test_a_failed_arm_says_so_in_its_column_and_shows_its_log(tmp_path):
+    rates = {"none": RATES["none"], "stock": {1: RATES["stock"][1]}}
+    failed = {
+        "arm": "stock",
+        "error": "stock: the server ended with status -9",
+        "log_tail": "CUDA out of memory",
+        "command": "python -m sglang.launch_server",
+    }
+    made = result_folders.make(tmp_path / "failed", SETTINGS, rates, {STARTS: [failed]})
+    text = report.write(made, [])
+    assert rows(text, "Output tokens a second")["EAGLE-3 always on, SGLang"][1] == "failed"
+    assert "stock: the server ended with status -9. The end of its log:" in text
+    assert "CUDA out of memory" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "settings", "told"),
+    [
+        ({"dummy_weights": True}, {}, "DUMMY WEIGHTS"),
+        ({}, {"simulate_accept_length": 1.4}, "ACCEPT LENGTH SIMULATED at 1.4"),
+        ({}, {"cpu": True}, "CPU ENGINE: ITS SPEED MEANS NOTHING"),
+    ],
+)
+def test_every_title_tells_what_the_numbers_are_not(tmp_path, changed, settings, told):
+    made = result_folders.make(
+        tmp_path / "told", Settings(**{**SETTINGS.__dict__, **settings}), RATES, **changed
+    )
+    titles = re.findall(r"^## (.*)$", report.write(made, []), re.M)
+    about_numbers = [title for title in titles if "Not measured" not in title]
+    assert [title for title in about_numbers[:-1] if told not in title] == []
+    assert told in figures.draw_all([made])["throughput.svg"].decode().replace("\n", " ")
+
+
+def recovery_lines():
+    for arm, first in (("stock", 3), ("threshold", 3), ("adaptive-cold", 1)):
+        steps = [[first] * 8 + [2] * 8 for _ in range(6)]
+        yield {
+            "arm": arm,
+            "asked_plain_tokens": 256,
+            "steps": steps,
+            "plain_tokens": [270] * 6,
+            "merged": 1,
+            "lag_steps": 2,
+        }
+
+
+@pytest.fixture
+def recovered(tmp_path):
+    settings = Settings(**{**SETTINGS.__dict__, "recovery_plain_tokens": (256,)})
+    return result_folders.make(
+        tmp_path / "recovery", settings, RATES, {RECOVERY: [*recovery_lines()]}
+    )
+
+
+def test_recovery_is_the_mean_of_the_first_steps_by_never_off(recovered):
+    found = {figure.arm: figure for figure in recovery_figures(recovered)}
+    assert found["stock"].ratio is None
+    assert found["threshold"].ratio.value == 1
+    assert found["adaptive-cold"].ratio.value == pytest.approx(1 / 3)
+    assert found["adaptive-cold"].first.value == 1
+    assert [step.value for step in found["adaptive-cold"].by_step] == [1] * 8 + [2] * 8
+    assert (found["stock"].requests, found["stock"].merged) == (6, 1)
+    assert "0.333 [0.333, 0.333]" in report.write(recovered, [])
+
+
+def time_line():
+    for i in range(8):
+        mode = "plain" if 2 <= i < 5 else "speculative"
+        line = {"at_s": i + 0.5, "clients": 1 + i, "requests": 1.0, "tokens_s": 100.0 * i}
+        yield {"arm": "none", **line, "batch_size": None, "mode": None, "switches": None}
+        yield {"arm": "threshold", **line, "batch_size": i, "mode": mode, "switches": 0}
+
+
+def test_all_pictures_are_drawn_and_the_same_every_time(tmp_path):
+    settings = Settings(
+        **{**SETTINGS.__dict__, "recovery_plain_tokens": (256,), "timeline": "ramp"}
+    )
+    lines = {RECOVERY: [*recovery_lines()], TIMELINE: [*time_line()]}
+    made = result_folders.make(tmp_path / "all", settings, RATES, lines)
+    drawn = figures.draw_all([made])
+    names = ("throughput", "timeline", "recovery")
+    assert set(drawn) == {f"{name}.{form}" for name in names for form in ("svg", "png")}
+    assert drawn == figures.draw_all([made])
+    svg = {name: drawn[f"{name}.svg"].decode() for name in names}
+    assert "cross at about" in svg["throughput"]
+    assert "threshold does not speculate" in svg["timeline"]
+    assert "after 256 tokens without" in svg["recovery"]
+    assert "never off (SGLang)" in svg["recovery"]
+    assert all(drawn[f"{name}.png"].startswith(b"\x89PNG") for name in names)
+
+
+def test_several_runs_lie_over_each_other(tmp_path, comparison):
+    other = result_folders.make(tmp_path / "other", SETTINGS, {"none": RATES["none"]})
+    svg = figures.draw_all([comparison, other])["throughput.svg"].decode()
+    assert "no speculation (result)" in svg
+    assert "no speculation (other)" in svg
