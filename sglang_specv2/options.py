@@ -180,6 +180,7 @@ OPTIONS: tuple[Option, ...] = (
         field="calibration_out",
         variable="SGLANG_SPECV2_CALIBRATION_OUT",
         parse=_path,
+        help="File that takes the step times measured at start.",
     ),
     Option(
         field="test_schedule",

@@ -75,7 +75,7 @@ def add_parser(commands: Any) -> None:
     )
     add("--levels", nargs="*", type=int, metavar="C", help="clients of the closed loop")
     add("--rates", nargs="*", type=float, metavar="R", help="Poisson arrivals, requests a second")
-    add("--rounds", type=int)
+    add("--rounds", type=int, help="rounds of each level (default: by size)")
     add("--workload", choices=WORKLOADS, help="kind of prompt (default: random)")
     add("--output-tokens", type=int, metavar="N", help="of each answer")
     add("--prompt-tokens", type=int, metavar="N", help="of random prompts")
@@ -105,7 +105,7 @@ def add_parser(commands: Any) -> None:
         metavar="TOKENS",
         help="tokens per verify that SGLang pretends",
     )
-    add("--attention-backend")
+    add("--attention-backend", help="of every server (default: SGLang's choice)")
     add("--cpu", action="store_true", default=None, help="the CPU engine; its speed means nothing")
     add(
         "--side-by-side",
@@ -120,7 +120,7 @@ def add_parser(commands: Any) -> None:
         "(default: bench_serving where it can be imported)",
     )
     add("--timeline", choices=[*TIMELINES, _NO_TIMELINE], help="clients over time (default: ramp)")
-    add("--timeline-s", type=float, metavar="S")
+    add("--timeline-s", type=float, metavar="S", help="seconds of the ramp")
     add(
         "--recovery",
         dest="recovery_plain_tokens",
@@ -144,9 +144,21 @@ def add_parser(commands: Any) -> None:
         metavar="S",
         help="leave out, and name, what does not fit",
     )
-    add("--start-timeout", dest="start_timeout_s", type=float, metavar="S")
-    add("--round-timeout", dest="round_timeout_s", type=float, metavar="S")
-    add("--seed", type=int)
+    add(
+        "--start-timeout",
+        dest="start_timeout_s",
+        type=float,
+        metavar="S",
+        help="seconds a server may take to be healthy",
+    )
+    add(
+        "--round-timeout",
+        dest="round_timeout_s",
+        type=float,
+        metavar="S",
+        help="seconds a round may take before its server counts as hanging",
+    )
+    add("--seed", type=int, help="of prompts, arrivals and intervals")
     add("--note", help="words for the report, such as the machine's name")
     parser.set_defaults(run=run)
 

@@ -25,8 +25,14 @@ def add_parser(commands: Any) -> None:
         help="time both modes into a file; takes the flags of `sglang serve`, --cpu and --out",
         allow_abbrev=False,
     )
-    parser.add_argument("--out", type=Path, default=Path("calibration.json"), metavar="FILE")
-    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("calibration.json"),
+        metavar="FILE",
+        help="file to write (default: %(default)s)",
+    )
+    parser.add_argument("--cpu", action="store_true", help="measure on the CPU engine")
     parser.set_defaults(run=run)
 
 

@@ -20,7 +20,9 @@ def add_parser(commands: Any) -> None:
         "curves over each other, in --out.",
         allow_abbrev=False,
     )
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULT")
+    parser.add_argument(
+        "results", nargs="+", type=Path, metavar="RESULT", help="a result folder of bench"
+    )
     parser.add_argument("--out", type=Path, help="folder for the figures (default: RESULT)")
     parser.set_defaults(run=run)
 

@@ -9,11 +9,31 @@ from sglang_specv2.cli import http, status
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.policy.control import CODES, PREFIX
 
-_FLAGS: dict[str, tuple[str, type, str]] = {
-    "--disable-batch-threshold": ("disable_batch_threshold", int, "N"),
-    "--enable-batch-threshold": ("enable_batch_threshold", int, "M"),
-    "--switch-min-dwell": ("switch_min_dwell", int, "STEPS"),
-    "--switch-margin": ("switch_margin", float, "SHARE"),
+_FLAGS: dict[str, tuple[str, type, str, str]] = {
+    "--disable-batch-threshold": (
+        "disable_batch_threshold",
+        int,
+        "N",
+        "plain steps above N requests; means policy threshold",
+    ),
+    "--enable-batch-threshold": (
+        "enable_batch_threshold",
+        int,
+        "M",
+        "speculation again at or under M requests",
+    ),
+    "--switch-min-dwell": (
+        "switch_min_dwell",
+        int,
+        "STEPS",
+        "decode steps from one switch to the next, at least",
+    ),
+    "--switch-margin": (
+        "switch_margin",
+        float,
+        "SHARE",
+        "how much faster speculation has to be estimated; means policy auto",
+    ),
 }
 
 
@@ -26,9 +46,9 @@ def add_parser(commands: Any) -> None:
         "means policy threshold, a margin alone policy auto.",
     )
     http.add_arguments(parser)
-    parser.add_argument("--policy", choices=CODES)
-    for flag, (field, kind, metavar) in _FLAGS.items():
-        parser.add_argument(flag, dest=field, type=kind, metavar=metavar)
+    parser.add_argument("--policy", choices=CODES, help="the policy from the next step on")
+    for flag, (field, kind, metavar, text) in _FLAGS.items():
+        parser.add_argument(flag, dest=field, type=kind, metavar=metavar, help=text)
     parser.set_defaults(run=run)
 
 
@@ -40,7 +60,7 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
         ServerAnswerError: there is no such server, or it refused.
     """
     status.reject_unknown("set", sglang_argv)
-    fields = [field for field, _, _ in _FLAGS.values()]
+    fields = [field for field, *_ in _FLAGS.values()]
     values = {
         PREFIX + field: getattr(args, field) for field in fields if getattr(args, field) is not None
     }
