@@ -89,7 +89,13 @@ def describe(config: SpecV2Config) -> str:
             f"{config.enable_batch_threshold} down; {config.switch_min_dwell} steps between "
             "switches at least"
         )
-    always = "always speculates; give --speculative-disable-batch-threshold N to stop above N"
+    if config.dynamic == "auto":
+        times = "measured at start" if config.calibration is None else config.calibration
+        return (
+            f"speculates where it is estimated to be faster by {config.switch_margin:.0%}; step "
+            f"times: {times}; {config.switch_min_dwell} steps between switches at least"
+        )
+    always = "always speculates; leave --speculative-dynamic out to stop where it costs"
     return always if config.dynamic == "always" else "never speculates"
 
 

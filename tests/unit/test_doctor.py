@@ -160,6 +160,7 @@ class Nvml(ModuleType):
     def __init__(self, count=1, fails=None):
         super().__init__("pynvml")
         self.count, self.fails, self.open = count, fails, 0
+        self.readings = {}
 
     def __getattr__(self, name):
         if name == self.fails:
@@ -169,9 +170,19 @@ class Nvml(ModuleType):
                 raise raise_
 
             return fail
+        if name.startswith("nvmlClocksThrottleReason"):
+            return {"SwPowerCap": 4, "HwSlowdown": 8}.get(
+                name.removeprefix("nvmlClocksThrottleReason"), 0
+            )
+        if name == "NVML_CLOCK_SM":
+            return 1
         if not name.startswith("nvml"):
             raise AttributeError(name)
-        return {
+
+        def not_supported(*args):
+            raise self.NVMLError("Not Supported")
+
+        return self.readings.get(name) or {
             "nvmlInit": lambda: setattr(self, "open", self.open + 1),
             "nvmlShutdown": lambda: setattr(self, "open", self.open - 1),
             "nvmlDeviceGetCount": lambda: self.count,
@@ -179,7 +190,7 @@ class Nvml(ModuleType):
             "nvmlDeviceGetHandleByIndex": lambda i: i,
             "nvmlDeviceGetMemoryInfo": lambda handle: self.Memory,
             "nvmlDeviceGetName": lambda handle: b"NVIDIA H200",
-        }[name]
+        }.get(name, not_supported)
 
 
 def test_gpus(monkeypatch):
@@ -192,6 +203,25 @@ def test_gpus(monkeypatch):
     ] * 2
     assert report.problems == 0
     assert nvml.open == 0
+
+
+def test_power_and_clocks_and_what_holds_them_back(monkeypatch):
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    (gpu,) = gpus.find()
+    assert (gpu.power_w, gpu.sm_mhz, gpu.throttled) == (None, None, ())
+
+    nvml.readings = {
+        "nvmlDeviceGetPowerUsage": lambda handle: 650_500,
+        "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
+        "nvmlDeviceGetClockInfo": lambda handle, kind: 1200,
+        "nvmlDeviceGetMaxClockInfo": lambda handle, kind: 1980,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 4 | 1,
+    }
+    (gpu,) = gpus.find()
+    assert (gpu.power_w, gpu.power_limit_w) == (650.5, 700.0)
+    assert (gpu.sm_mhz, gpu.max_sm_mhz) == (1200, 1980)
+    assert gpu.throttled == ("SwPowerCap",)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +249,9 @@ def test_no_gpu(monkeypatch, nvml, why):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (SpecV2Config(), "always speculates"),
+        (SpecV2Config(), "speculates where it is estimated to be faster by 2%"),
+        (SpecV2Config(calibration="h200.json"), "step times: h200.json"),
+        (SpecV2Config(dynamic="always"), "always speculates"),
         (SpecV2Config(dynamic="never"), "never speculates"),
         (SpecV2Config(dynamic="threshold", disable_batch_threshold=16), "up to 16 requests"),
         (SpecV2Config(test_schedule="every:2"), "every:2"),

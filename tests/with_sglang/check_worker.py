@@ -62,6 +62,7 @@ def worker(runner, sync, calls, monkeypatch):
     worker.config = SpecV2Config()
     worker.control = SimpleNamespace(policy=Scripted(), as_dict=dict)
     worker.topk = 1
+    worker.speculative_num_steps = 2
     worker.draft_sync = sync
     worker.step_log = StepLog(Mode.SPECULATIVE, Acceptance(2), 2)
     worker.tiers = SimpleNamespace(
@@ -186,7 +187,8 @@ def test_a_draft_that_came_out_nan_is_counted_and_told_once(worker, batch, caplo
         getattr(batch.spec_info, field)[1, 0] = torch.nan
     for result in decode(worker, batch, Mode.SPECULATIVE, Mode.SPECULATIVE):
         result.num_correct_drafts_per_req_cpu = [0, 0]
-        worker.specv2_observe(result)
+        result.speculative_num_draft_tokens = 3
+        worker.specv2_observe(batch.reqs, result)
 
     assert worker.specv2_status()["nan_drafts"] == (2 if field else 0)
     assert caplog.text.count("The draft computes NaN") == (1 if field else 0)
