@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sglang_specv2.benchmark import client, driver
-from sglang_specv2.benchmark.errors import ArmError
 from sglang_specv2.benchmark.load import Load
 from sglang_specv2.benchmark.records import RequestRecord, summarize
 from sglang_specv2.benchmark.server import ArmServer
@@ -121,7 +120,6 @@ def _drive(
 def _require_answers(server: ArmServer, records: Sequence[RequestRecord]) -> None:
     errors = [record.error for record in records if record.error]
     if errors:
-        server.check_alive()
-        raise server.failed(f"{len(errors)} of {len(records)} requests failed: {errors[0]}")
+        raise server.failed_requests(errors)
     if not records or any(record.tokens == 0 for record in records):
-        raise ArmError(f"{server.arm}: a request was answered without tokens", server.log_tail())
+        raise server.failed("a request was answered without tokens")

@@ -66,8 +66,7 @@ def measure_recovery(
         raise server.failed(f"hangs: no end after {timeout_s:.0f} s") from None
     errors = [record.error for record in (*fillers, *matter) if record.error]
     if errors:
-        server.check_alive()
-        raise server.failed(f"{len(errors)} requests failed: {errors[0]}")
+        raise server.failed_requests(errors)
     return {"asked_plain_tokens": protocol.plain_tokens, **align(fillers, matter)}
 
 

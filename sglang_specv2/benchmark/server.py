@@ -19,6 +19,7 @@ from sglang_specv2.benchmark.errors import ArmError
 
 LOG_TAIL_LINES, _LOG_LINE_CHARACTERS = 30, 300
 _STOP_TIMEOUT_S = 15.0
+_END_AFTER_REQUESTS_S = 3.0
 
 
 class ArmServer:
@@ -92,6 +93,14 @@ class ArmServer:
         status = self._process.poll()
         if status is not None:
             raise self.failed(f"the server ended with status {status}")
+
+    def failed_requests(self, errors: Sequence[str]) -> ArmError:
+        """An error about requests that failed, or about the end of the server that it was."""
+        # Connections break before the process is gone: a scheduler that dies takes it along later.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(_END_AFTER_REQUESTS_S)
+            return self.failed(f"the server ended with status {status}")
+        return self.failed(f"{len(errors)} requests failed: {errors[0]}")
 
     def failed(self, reason: str) -> ArmError:
         """An error with the end of this server's log."""

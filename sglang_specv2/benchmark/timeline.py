@@ -9,7 +9,6 @@ from typing import Any
 
 from sglang_specv2.benchmark import client
 from sglang_specv2.benchmark.driver import Clients
-from sglang_specv2.benchmark.errors import ArmError
 from sglang_specv2.benchmark.load import Phase
 from sglang_specv2.benchmark.records import RequestRecord
 from sglang_specv2.benchmark.server import ArmServer
@@ -37,6 +36,8 @@ def measure_timeline(
         began, ended, records, joined = asyncio.run(_drive(server, phases, requests, timeout_s))
     if samples.error is not None:
         raise samples.error
+    if not _arrived(records, (began + ended) / 2, ended):
+        raise server.failed("hangs: no token arrived in the second half of the time line")
     lines = []
     for number in range(int((ended - began) / bin_s)):
         start, end = began + number * bin_s, began + (number + 1) * bin_s
@@ -69,8 +70,7 @@ async def _drive(
             await asyncio.sleep(phase.seconds)
             if clients.error is not None:
                 await clients.resize(0)
-                server.check_alive()
-                raise ArmError(f"{server.arm}: {clients.error}", server.log_tail())
+                raise server.failed_requests([clients.error])
         ended = time.perf_counter()
         await clients.resize(0)
     return began, ended, clients.records, joined
