@@ -12,6 +12,7 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 from cuda_graphs import CaptureSizes
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.counters import StepCounters
+from sglang_specv2.draft_sync.extend import _one_row_per_request
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
 from sglang_specv2.policy import Decision, Mode
 from sglang_specv2.worker import SpecV2Worker
@@ -243,3 +244,18 @@ def test_a_capture_leaves_the_target_as_it_was(fails):
     except RuntimeError:
         assert fails
     assert (runner.spec_algorithm, runner.init_new_workspace) == ("EAGLE3", False)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_building_the_one_token_extend_leaves_the_drafts_arguments_as_they_were(fails):
+    arguments = SimpleNamespace(speculative_num_draft_tokens=3, port=1)
+    runner = SimpleNamespace(server_args=arguments)
+    try:
+        with _one_row_per_request(runner):
+            assert vars(runner.server_args) == {"speculative_num_draft_tokens": 1, "port": 1}
+            if fails:
+                raise RuntimeError("no memory")
+    except RuntimeError:
+        assert fails
+    assert runner.server_args is arguments
+    assert arguments.speculative_num_draft_tokens == 3
