@@ -129,11 +129,7 @@ def stock_server(
 
 @pytest.fixture
 def server(switching_server: ProbedServer) -> Iterator[ProbedServer]:
-    """The shared server; when a test is through with it, every slot is free.
-
-    ``SPECV2_PLANT`` plants a fault of the probe in it, to see which tests notice.
-    """
-    switching_server.plant(os.environ.get("SPECV2_PLANT", ""))
+    """The shared server; when a test is through with it, every slot is free."""
     yield switching_server
     switching_server.plant("")
     switching_server.wait_until_idle()

@@ -148,7 +148,7 @@ def _ask(rng: random.Random, texts: Sequence[KnownText]) -> Asked:
         ("min-p", limit | {"temperature": 1.0, "min_p": 0.1}, complete),
         ("penalties", limit | penalties, complete),
         ("schema", schema, valid),
-        ("aborted", {"max_new_tokens": 250}, begun),
+        ("aborted", {"max_new_tokens": 200}, begun),
     )
     kind, sampling, is_right = rng.choice(kinds)
     return Asked(kind, prompt, sampling, is_right)

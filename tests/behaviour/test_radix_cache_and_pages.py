@@ -1,9 +1,8 @@
 """Turns that share a prefix, some decoded while off; KV pages of many tokens."""
 
 import pytest
-from worker_scenarios import Request, of_many_lengths, serve, serve_watched
+from worker_scenarios import FROM_THE_REFERENCE, Request, of_many_lengths, serve, serve_watched
 
-FROM_THE_REFERENCE = 5e-5
 TURNS = ["1p", "1s", "3s 5p", "5p 3s"]
 
 

@@ -1,9 +1,8 @@
 """KV pools that run full, in each mode and around a switch: requests are retracted, and right."""
 
 import pytest
-from worker_scenarios import of_many_lengths, serve_watched
+from worker_scenarios import FROM_THE_REFERENCE, of_many_lengths, serve_watched
 
-FROM_THE_REFERENCE = 5e-5
 FLAGS = ("--speculative-dynamic", "never", "--context-length", "400")
 HOPEFUL = {"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "4"}
 """The scheduler lets requests in as if each were to add this many tokens."""

@@ -6,9 +6,14 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from worker_scenarios import Request, of_many_lengths, serve, serve_watched, tokens_of
-
-FROM_THE_REFERENCE = 5e-5
+from worker_scenarios import (
+    FROM_THE_REFERENCE,
+    Request,
+    of_many_lengths,
+    serve,
+    serve_watched,
+    tokens_of,
+)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes
 from sglang_specv2.capture_failures import CaptureFailures
+from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
@@ -296,3 +297,18 @@ def test_a_capture_leaves_the_target_as_it_was(fails):
     except RuntimeError:
         assert fails
     assert (runner.spec_algorithm, runner.init_new_workspace) == ("EAGLE3", False)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_building_the_one_token_extend_leaves_the_drafts_arguments_as_they_were(fails):
+    arguments = SimpleNamespace(speculative_num_draft_tokens=3, port=1)
+    runner = SimpleNamespace(server_args=arguments)
+    try:
+        with rows_per_request(runner, 1):
+            assert vars(runner.server_args) == {"speculative_num_draft_tokens": 1, "port": 1}
+            if fails:
+                raise RuntimeError("no memory")
+    except RuntimeError:
+        assert fails
+    assert runner.server_args is arguments
+    assert arguments.speculative_num_draft_tokens == 3
