@@ -84,7 +84,7 @@ class Session:
             )
         )
         shown = display.make([s.name for s in servers if s.speed], settings.loads)
-        runner = Runner(
+        bench = Runner(
             settings,
             servers,
             prompts,
@@ -96,8 +96,8 @@ class Session:
         )
         interrupted = False
         try:
-            with shown.shown(runner.count()):
-                runner.run()
+            with shown.shown(bench.count()):
+                bench.run()
         except KeyboardInterrupt:
             interrupted = True
         finally:

@@ -4,7 +4,7 @@
 of the package touches; the CPU engine's names are in :mod:`sglang_specv2.cpu.seams`.
 """
 
-from sglang_specv2.seams import draft, launch, policy, statistics, step
+from sglang_specv2.seams import benchmark, draft, launch, policy, statistics, step
 from sglang_specv2.seams.seam import RELIED_ON, Seam, members
 
 __all__ = ["LEDGER", "RELIED_ON", "Seam", "members"]
@@ -15,5 +15,6 @@ LEDGER: tuple[Seam, ...] = (
     *draft.SEAMS,
     *policy.SEAMS,
     *statistics.SEAMS,
+    *benchmark.SEAMS,
 )
 """Every name, each once."""
