@@ -46,7 +46,10 @@ def test_every_batch_size_below_and_above_the_largest_graph(server, texts):
             assert {rows for family, rows in families if family == "plain"} >= set(range(1, 9))
             assert {rows for family, rows in families if family == "plain_eager"} - set(range(9))
         if "s" in runs:
-            assert {rows for family, rows in families if family == "speculative"} >= {1, 4, 8}
+            assert {rows for family, rows in families if family == "speculative"} >= {4, 8}
+        alone = serve(server, [Request(texts[0], 60)], runs)
+        alone.require_right()
+        assert {step.graph for step in alone.steps} == {True}
 
 
 @pytest.mark.parametrize("runs", ["3s 1p", "3s 2p", "3s 17p", random_runs(3, 6)])

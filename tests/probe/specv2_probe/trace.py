@@ -17,6 +17,8 @@
 from __future__ import annotations
 
 import json
+import queue
+import threading
 import time
 from typing import Any
 
@@ -85,20 +87,34 @@ class _Step:
 
 
 class _Trace:
-    """Appends to a file for each rank. On a GPU the lines come two steps late."""
+    """Appends to a file for each rank, as soon as a step is over.
+
+    On a GPU a thread waits for that, so that the scheduler does not.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._waiting: list[_Step] = []
         self._origin: Any = None
+        self._steps: queue.SimpleQueue[tuple[Any, _Step]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def write(self, worker: Any, step: _Step) -> None:
         self._origin = self._origin or step.begin
-        self._waiting.append(step)
-        late = 2 if worker.device == "cuda" else 0
-        with open(f"{self._path}.{worker.ps.tp_rank}", "a") as out:
-            while len(self._waiting) > late:
-                out.write(self._waiting.pop(0).line(self._origin) + "\n")
+        self._steps.put((worker.ps.tp_rank, step))
+        if worker.device != "cuda":
+            self._append()
+        elif self._thread is None:
+            self._thread = threading.Thread(target=self._append_for_ever, daemon=True)
+            self._thread.start()
+
+    def _append_for_ever(self) -> None:
+        while True:
+            self._append()
+
+    def _append(self) -> None:
+        rank, step = self._steps.get()
+        with open(f"{self._path}.{rank}", "a") as out:
+            out.write(step.line(self._origin) + "\n")
 
 
 def _mark(worker: Any) -> Any:
