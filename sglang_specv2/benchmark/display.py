@@ -59,9 +59,9 @@ class Display:
 
 
 class LiveDisplay(Display):
-    """A table with a bar under it, by rich."""
+    """A table with a bar under it, by rich; on ``console``, or on standard output."""
 
-    def __init__(self, arms: Sequence[str], loads: Sequence[Load]) -> None:
+    def __init__(self, arms: Sequence[str], loads: Sequence[Load], console: Any = None) -> None:
         super().__init__(arms, loads)
         from rich.live import Live
         from rich.progress import (
@@ -81,7 +81,7 @@ class LiveDisplay(Display):
             TimeRemainingColumn(),
         )
         self._task = self._progress.add_task("", total=None)
-        self._live = Live(get_renderable=self._renderable, refresh_per_second=4)
+        self._live = Live(get_renderable=self._renderable, console=console, refresh_per_second=4)
 
     def _renderable(self) -> Any:
         from rich.console import Group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
@@ -121,16 +122,21 @@ class Runner:
     def _servers(self, group: Sequence[Station]) -> Iterator[dict[str, tuple[Station, ArmServer]]]:
         """Starts a group at once; yields those that came up, by name, and stops them all."""
         servers: dict[str, tuple[Station, ArmServer]] = {}
+        waiting = ThreadPoolExecutor(len(group))
         try:
             for station in group:
                 log = self._results.logs / f"{station.name}.log"
                 server = ArmServer(station.name, station.command, station.environment(), log)
                 servers[station.name] = station, server
             began = time.monotonic()
+            healthy = {
+                name: waiting.submit(server.wait_until_healthy, self._start_timeout_s())
+                for name, (_, server) in servers.items()
+            }
             for station, server in list(servers.values()):
                 self._display.doing(f"starting {station.name}")
                 with self._or_drop(servers, station, server):
-                    start_s = server.wait_until_healthy(self._settings.start_timeout_s)
+                    start_s = healthy[station.name].result()
                     server.check_identity(station.arm.difference)
                     self._warm_up(station, server)
                     self._results.append(STARTS, [self._start_line(station, server, start_s)])
@@ -141,6 +147,14 @@ class Runner:
                 server.terminate()
             for _, server in servers.values():
                 server.stop()
+            waiting.shutdown()
+
+    def _start_timeout_s(self) -> float:
+        """No longer than the time limit lets anything be measured."""
+        if self._deadline_s is None:
+            return self._settings.start_timeout_s
+        left_s = max(1.0, self._deadline_s - time.monotonic())
+        return min(self._settings.start_timeout_s, left_s)
 
     @contextmanager
     def _or_drop(

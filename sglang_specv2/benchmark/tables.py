@@ -94,9 +94,9 @@ class Comparison:
     def closed_loads(self) -> list[Load]:
         return [load for load in self.loads if load.kind == "closed"]
 
-    def crossover(self, a: str = BASELINE, b: str = "stock") -> tuple[float, float] | None:
+    def crossover(self) -> tuple[float, float] | None:
         """Where speculation stops paying: level and rate, between measured levels."""
-        left, right = dict(self.curve(a)), dict(self.curve(b))
+        left, right = dict(self.curve(BASELINE)), dict(self.curve("stock"))
         levels = sorted(left.keys() & right.keys())
         return crossing(levels, [left[x] for x in levels], [right[x] for x in levels])
 

@@ -15,6 +15,7 @@ from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, 
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = Path(__file__).resolve().parent / "fake_sglang"
+FAKE_GPU = Path(__file__).resolve().parent / "fake_gpu"
 QUICK = (
     *("--size", "smoke", "--timeline-s", "1", "--levels", "1", "4", "--output-tokens", "24"),
     "--recovery",  # none: words need a tokenizer, which takes longer to load than all the rest
@@ -25,20 +26,21 @@ def command(out, *options):
     return [sys.executable, "-m", "sglang_specv2.cli.main", "bench", "--out", str(out), *options]
 
 
-def environment(faults):
+def environment(faults, gpu):
+    fakes = [FAKE, FAKE_GPU] if gpu else [FAKE]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(FAKE), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join(map(str, [*fakes, ROOT])),
         "FAKE_FAULTS": json.dumps(faults),
     }
 
 
-def start(folder, *options, faults=None):
+def start(folder, *options, faults=None, gpu=False):
     """The command with ``folder`` as its working directory, which its servers inherit."""
     return subprocess.Popen(
         command(folder / "result", *options),
         cwd=folder,
-        env=environment(faults or {}),
+        env=environment(faults or {}, gpu),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -145,12 +147,17 @@ def test_interrupted_it_leaves_no_process_keeps_what_it_has_and_goes_on(tmp_path
 
 @pytest.fixture(scope="module")
 def in_turn(tmp_path_factory):
-    """A run of one server after the other, with arrivals of both kinds."""
+    """One server after the other on a fake GPU, with arrivals of both kinds."""
     folder = tmp_path_factory.mktemp("turn")
-    options = ("--arms", "none", "threshold", "off", "--no-side-by-side", "--rates", "20")
-    options += ("--poisson-s", "0.5", "--timeline", "square")
-    options += ("--recovery", "48", "--recovery-arms", "stock", "threshold")
-    run = start(folder, *QUICK, *options)
+    run = start(
+        folder,
+        *("--size", "quick", "--shape", "tiny", "--rounds", "1", "--output-tokens", "24"),
+        *("--arms", "none", "threshold", "off", "--threshold", "4", "--levels", "1", "4"),
+        *("--rates", "20", "--poisson-s", "0.5", "--timeline", "square", "--timeline-s", "1"),
+        *("--recovery", "48", "--recovery-arms", "stock", "threshold"),
+        *("--recovery-requests", "6", "--recovery-matter", "2", "--attention-backend", "fa3"),
+        gpu=True,
+    )
     output, _ = run.communicate(timeout=120)
     assert run.returncode == 0, output
     return Results.existing(folder / "result")
@@ -158,7 +165,7 @@ def in_turn(tmp_path_factory):
 
 def test_in_turn_one_server_is_up_at_a_time(in_turn):
     at = [(line["arm"], line["at"]) for line in in_turn.lines(STARTS)]
-    assert [arm for arm, _ in at] == ["none", "threshold", "off", "stock"]
+    assert [arm for arm, _ in at] == ["none", "threshold", "off", "stock", "threshold-recovery"]
     measured = [line["arm"] for line in in_turn.lines(ROUNDS)]
     assert measured == sorted(measured, key=["none", "threshold", "off"].index)
 
@@ -184,7 +191,24 @@ def test_a_round_holds_what_was_counted_in_it(in_turn):
         assert line["output_tokens_s"] == pytest.approx(expected)
         assert 0 < line["ttft_ms_p50"] <= line["ttft_ms_p99"]
         assert 0 <= line["itl_ms_p50"] <= line["itl_ms_p95"] <= line["itl_ms_p99"]
-        assert line["energy_j"] is None
+        assert line["energy_j"] == 24
+        assert line["joules_per_token"] == 24 / line["output_tokens"]
+        assert line["peak_memory_bytes"] == 3e9
+
+
+def test_the_machine_is_told(in_turn):
+    gpu = in_turn.provenance()["runs"][0]["gpu"]
+    assert gpu == {
+        "name": "Fake GPU",
+        "driver": "580.1",
+        "power_limit_w": 700,
+        "sm_clock_mhz": 1500,
+        "max_sm_clock_mhz": 1980,
+    }
+    report = (in_turn.folder / "report.md").read_text()
+    assert "Fake GPU; fa3 attention; tiny shape; random ids: 128 tokens in, 24 tokens out" in report
+    assert "| none | " in report
+    assert " | 1.50 | 2.50 | 0.75 | 3.0 |" in report
 
 
 def test_recovery_counts_plain_tokens_and_steps(in_turn):
