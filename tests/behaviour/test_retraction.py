@@ -30,7 +30,7 @@ def server(request):
 
 def test_retracted_requests_end_right(server, texts, runs):
     before = server.log.read_text().count("#retracted_reqs")
-    outcome, draft_kv = serve_watched(server, of_many_lengths(texts[:10], 120, 200), runs)
+    outcome, draft_kv = serve_watched(server, of_many_lengths(texts[:10], 110, 150), runs)
 
     outcome.require_right()
     assert draft_kv.worst <= FROM_THE_REFERENCE
