@@ -19,13 +19,13 @@ def save(samples: Sequence[Sample], threshold: int, path: Path) -> str:
     import matplotlib.figure
 
     drawn = matplotlib.figure.Figure(figsize=(8, 6), layout="constrained")
-    load, accept, rate = drawn.subplots(3, sharex=True)
+    requests, accept, rate = drawn.subplots(3, sharex=True)
     seconds = [sample.seconds for sample in samples]
-    load.step(seconds, [sample.state.batch_size for sample in samples], where="pre")
-    load.axhline(threshold, color="gray", linestyle="--", linewidth=1, label="threshold")
-    load.set_ylabel("requests decoded")
-    load.set_ylim(0)
-    load.legend(frameon=False)
+    requests.step(seconds, [sample.state.batch_size for sample in samples], where="pre")
+    requests.axhline(threshold, color="gray", linestyle="--", linewidth=1, label="threshold")
+    requests.set_ylabel("requests decoded")
+    requests.set_ylim(0)
+    requests.legend(frameon=False)
     accepted = [float("nan") if s.accept_length is None else s.accept_length for s in samples]
     accept.plot(seconds, accepted, marker=".")
     accept.set_ylabel("accept length")
@@ -34,11 +34,11 @@ def save(samples: Sequence[Sample], threshold: int, path: Path) -> str:
     rate.set_ylabel("tokens/s on this CPU")
     rate.set_ylim(0)
     rate.set_xlabel("seconds\nNo claim: a plain step on a CPU is not what it is on a GPU.")
-    for axes in (load, accept, rate):
+    for axes in (requests, accept, rate):
         for mode, begin, end in spans(samples):
             axes.axvspan(begin, end, color=SHADES[mode], linewidth=0, zorder=0)
         axes.margins(x=0)
-    load.set_title("SGLang on the CPU engine, bundled pair. Green: speculative, orange: plain.")
+    requests.set_title("SGLang on the CPU engine, bundled pair. Green: speculative, orange: plain.")
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path)
     return f"Figure: {path}."
