@@ -7,7 +7,9 @@
     ├── UnsupportedError     a feature of SGLang that cannot be combined with what was asked
     ├── CompatibilityError   this SGLang differs from the one we know
     ├── CaptureError         the second graph family could not be captured
-    └── BatchShapeError      a batch reached a decode step it was not prepared for
+    ├── BatchShapeError      a batch reached a decode step it was not prepared for
+    ├── ArmError             one server of a benchmark failed (benchmark/errors.py)
+    └── ResultError          a benchmark's result folder cannot be used (benchmark/errors.py)
 
 Each message says what was expected, what was found and what to do about it.
 """

@@ -29,40 +29,37 @@ class _Stream:
 
     Attributes:
         back: index of the first chunk after the last filler's end.
-        first: index of the first speculative step, or of one shortly after it where not ``exact``.
+        first: index of the step that counts as the first.
     """
 
     chunks: Sequence[int]
     back: int
     first: int
-    exact: bool
 
 
 def align(fillers: Sequence[RequestRecord], matter: Sequence[RequestRecord]) -> dict[str, Any]:
     """Accept lengths of the requests that matter, by step from the first speculative one on.
 
     Our worker's histogram leaves plain steps out, so it tells where speculation began. SGLang's
-    counts them as verifies that accepted nothing. There, the first speculative step is taken to be
-    the first one after the last filler's end in which any request got more than one token: the
-    requests of a batch take their steps together.
+    counts them as verifies that accepted nothing. There, the first step is the one behind the first
+    in which the request got more than one token: steps before it that accepted nothing cannot be
+    told from plain ones and are lost, which flatters that worker.
 
     Returns:
         ``steps``: for each request its accept lengths; ``plain_tokens``: for each, its tokens
         before; ``merged``: requests left out; ``lag_steps``: from the fillers' end to the first
-        speculative step, the median.
+        step, the median.
     """
     fillers_end_s = max(record.end_s for record in fillers)
     streams = [stream for record in matter if (stream := _read(record, fillers_end_s))]
-    shared_lag = min((s.first - s.back for s in streams if not s.exact), default=0)
     steps, plain_tokens, lags = [], [], []
     for stream in streams:
-        first = stream.first if stream.exact else stream.back + shared_lag
         # The last chunk is cut by the length of the answer.
-        window = stream.chunks[first:-1][:WINDOW_STEPS]
+        window = stream.chunks[stream.first : -1][:WINDOW_STEPS]
         if len(window) >= FIRST_STEPS:
             steps.append(list(window))
-            plain_tokens.append(sum(stream.chunks[:first]))
-            lags.append(first - stream.back)
+            plain_tokens.append(sum(stream.chunks[: stream.first]))
+            lags.append(stream.first - stream.back)
     return {
         "steps": steps,
         "plain_tokens": plain_tokens,
@@ -79,21 +76,26 @@ def _read(record: RequestRecord, fillers_end_s: float) -> _Stream | None:
     back = sum(at <= fillers_end_s for at in record.token_times_s)
     verifies = sum(counted)
     if verifies < len(chunks) - 1 and _same(chunks[-verifies:], counted):
-        return _Stream(chunks, back, len(chunks) - verifies, exact=True)
-    whole = verifies == len(chunks) - 1 and _same(chunks[1:], counted)
-    if whole and any(tokens > 1 for tokens in chunks[1:back]):
-        # It was never off: every step counts.
-        return _Stream(chunks, back, back, exact=True)
-    first = next((i for i in range(back, len(chunks)) if chunks[i] > 1), None)
-    if first is None:
-        return None
-    if whole:
-        return _Stream(chunks, back, first, exact=False)
+        return _Stream(chunks, back, len(chunks) - verifies)
+    if verifies == len(chunks) - 1 and _same(chunks[1:], counted):
+        # Arrival times of two requests are not that exact; half way is safely off.
+        half_way = back // 2
+        if any(tokens > 1 for tokens in chunks[1:half_way]):
+            return _Stream(chunks, back, back)  # It was never off.
+        success = _first_above_one(chunks, half_way)
+        return None if success is None else _Stream(chunks, back, success + 1)
     # Steps that were merged while nothing was accepted do no harm: a step was a token.
-    without_plain = [counted[0] - (sum(chunks[:first]) - 1), *counted[1:]]
-    if min(without_plain) >= 0 and _same(chunks[first:], without_plain):
-        return _Stream(chunks, back, first, exact=False)
+    success = _first_above_one(chunks, back)
+    if success is None:
+        return None
+    without_plain = [counted[0] - (sum(chunks[:success]) - 1), *counted[1:]]
+    if min(without_plain) >= 0 and _same(chunks[success:], without_plain):
+        return _Stream(chunks, back, success + 1)
     return None
+
+
+def _first_above_one(chunks: Sequence[int], start: int) -> int | None:
+    return next((i for i in range(start, len(chunks)) if chunks[i] > 1), None)
 
 
 def _same(chunks: Sequence[int], counted: Sequence[int]) -> bool:

@@ -94,7 +94,8 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """A command to paste into a shell, where the Python of this environment is ``python``."""
+    """A command to paste into a shell at the root of the clone, where Python is ``python``."""
     told = {name: value for name, value in env.items() if not name.startswith("PYTHON")}
     assignments = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
-    return " ".join([*assignments, "python", shlex.join(command[1:])])
+    arguments = [part.removeprefix(f"{_ROOT}{os.sep}") for part in command[1:]]
+    return " ".join([*assignments, "python", shlex.join(arguments)])

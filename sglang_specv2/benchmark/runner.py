@@ -208,7 +208,7 @@ class Runner:
                 self._one(servers, station, load.label, measure)
         for station in [station for station, _ in servers.values()]:
             if self._lacks_timeline(station):
-                self._one(servers, station, "ramp", self._timeline)
+                self._one(servers, station, f"{self._settings.timeline}", self._timeline)
         for number, length in self._batches():
             for station in [station for station, _ in servers.values()]:
                 if self._lacks_recovery(station, number, length):

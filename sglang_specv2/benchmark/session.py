@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,7 +67,7 @@ class Session:
         )
         client, reason = self._client()
         try:
-            meter: GpuMeter | None = None if settings.cpu else GpuMeter()
+            meter = None if settings.cpu else GpuMeter(_first_visible_gpu())
         except gpus.NoGpuError as error:
             raise ConfigError(
                 f"no GPU to measure on: {error}; --cpu tries the machinery"
@@ -132,6 +133,11 @@ class Session:
                 raise ConfigError(f"--client bench_serving: {error}") from error
             return None, f"not available: {error}"
         return client, "SGLang's own" if asked == "auto" else "asked for"
+
+
+def _first_visible_gpu() -> str:
+    """The one that SGLang serves on."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
 
 
 def write_report(results: Results) -> Sequence[str]:

@@ -18,19 +18,23 @@ class GpuMeter:
     """One GPU from construction to :meth:`close`.
 
     Args:
-        index: of the GPU, in the driver's order.
+        device: the GPU's number in the driver's order, or its UUID; as CUDA_VISIBLE_DEVICES has it.
 
     Raises:
         sglang_specv2.gpus.NoGpuError: there is none, or no driver answers.
     """
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, device: str = "0") -> None:
         gpus.find()
         import pynvml
 
         self._nvml: Any = pynvml
         pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        self._handle = (
+            pynvml.nvmlDeviceGetHandleByIndex(int(device))
+            if device.isdigit()
+            else pynvml.nvmlDeviceGetHandleByUUID(device)
+        )
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()

@@ -222,9 +222,14 @@ def _has_gpu() -> bool:
 
 
 def _interruptible() -> None:
-    """A shell ignores SIGINT for jobs in the background; a job runner sends SIGTERM."""
+    """A shell ignores SIGINT for jobs in the background; a job runner sends SIGTERM.
+
+    Only the first one counts: the next must not keep the servers from being stopped.
+    """
 
     def interrupt(signum: int, frame: Any) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -45,12 +45,17 @@ def test_our_workers_first_verify_is_the_first_step_though_it_accepted_nothing()
     assert found["merged"] == 0
 
 
-def test_elsewhere_the_batch_tells_where_speculation_began():
+def test_elsewhere_a_request_counts_from_behind_its_first_success():
     late, early = [1, 1, 3, *WINDOW], [1, 2, 1, *WINDOW]
     found = align([FILLER], [stream(late, ours=False), stream(early, ours=False)])
-    # The second request's two tokens show that both speculated by then.
-    assert found["steps"] == [late[1:-1], early[1:-1]]
-    assert found["plain_tokens"] == [2 + PLAIN, 2 + PLAIN]
+    assert found["steps"] == [WINDOW[:-1], [1, *WINDOW[:-1]]]
+    assert found["plain_tokens"] == [1 + PLAIN + 5, 1 + PLAIN + 3]
+
+
+def test_a_filler_s_end_that_is_seen_late_loses_no_step():
+    late_filler = record([1] * (PLAIN + 6), None)
+    found = align([late_filler], [stream(WINDOW, ours=False)])
+    assert found["steps"] == [WINDOW[1:-1]]
 
 
 def test_never_off_starts_at_the_fillers_end():
@@ -71,19 +76,31 @@ def test_a_short_last_chunk_is_the_length_s_doing():
     assert align([FILLER], [one])["merged"] == 0
 
 
+def kept(ours):
+    """Where the first step succeeded, SGLang's count from the one behind it."""
+    return WINDOW[0 if ours else 1 : -1]
+
+
 @pytest.mark.parametrize("ours", [True, False])
 def test_two_steps_in_one_chunk_of_the_window_leave_the_request_out(ours):
     clean, merged = stream(WINDOW, ours=ours), stream(WINDOW, ours=ours, merge={PLAIN + 4})
     found = align([FILLER], [clean, merged])
-    assert found["steps"] == [WINDOW[:-1]]
+    assert found["steps"] == [kept(ours)]
     assert found["merged"] == 1
 
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_two_plain_steps_in_one_chunk_do_no_harm(ours):
     found = align([FILLER], [stream(WINDOW, ours=ours, merge={7, 8})])
-    assert found["steps"] == [WINDOW[:-1]]
-    assert found["plain_tokens"] == [1 + PLAIN]
+    assert found["steps"] == [kept(ours)]
+    assert found["merged"] == 0
+
+
+def test_our_workers_requests_are_aligned_each_by_itself():
+    """Also where plain steps of one of them came in one chunk on the way to the switch."""
+    found = align([FILLER], [stream(WINDOW, ours=True), stream(WINDOW, ours=True, merge={20})])
+    assert found["steps"] == [WINDOW[:-1]] * 2
+    assert found["plain_tokens"] == [1 + PLAIN] * 2
 
 
 def test_without_the_server_s_histogram_nothing_is_believed():

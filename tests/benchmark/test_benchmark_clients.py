@@ -151,6 +151,9 @@ class Nvml(ModuleType):
     def nvmlDeviceGetHandleByIndex(self, index):
         return index
 
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        return uuid
+
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):
         if not self.counts_energy:
             raise self.NVMLError
@@ -179,6 +182,16 @@ def test_the_gpu_is_read_over_a_round(nvml):
     with telemetry.reading(telemetry.GpuMeter()) as readings:
         pass
     assert readings == telemetry.Readings(5.0, 400.0, 1980.0, 3 * 2**30)
+
+
+@pytest.mark.parametrize(("device", "handle"), [("3", 3), ("GPU-1f", "GPU-1f")])
+def test_the_gpu_is_the_one_that_is_served_on(nvml, monkeypatch, device, handle):
+    asked = []
+    monkeypatch.setattr(
+        nvml, "nvmlDeviceGetPowerUsage", lambda handle: asked.append(handle) or 1000
+    )
+    assert telemetry.GpuMeter(device).power_w() == 1
+    assert asked == [handle]
 
 
 def test_a_gpu_that_does_not_count_energy_leaves_it_out(nvml):

@@ -199,6 +199,15 @@ def test_coding_prompts_share_their_long_beginning():
     assert first != second
 
 
+def test_a_prompt_that_is_too_long_keeps_its_end():
+    whole, cut = (
+        Prompts(WORKLOADS["coding"], pairs.bundled(), output_tokens).make(1, seed=3)[0]
+        for output_tokens in (256, 7000)
+    )
+    assert len(cut) == 8192 - 7000 - 32
+    assert whole[-len(cut) :] == cut
+
+
 def test_words_are_refused_for_dummy_weights(tmp_path):
     with pytest.raises(ConfigError, match="words mean nothing to dummy weights"):
         Prompts(WORKLOADS["chat"], pairs.shaped("tiny", tmp_path), 16)

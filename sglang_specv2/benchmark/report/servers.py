@@ -78,7 +78,9 @@ def recovery(comparison: Comparison, drawn: Sequence[str]) -> Iterator[str]:
         f"{settings['recovery_temperature']:g}: greedy text of a small model loops, and in a loop "
         "every draft is right.",
         f"First {FIRST_STEPS}: mean accept length of a request in its first {FIRST_STEPS} "
-        "speculative steps. Left out: requests for which the server sent two steps in one.",
+        "speculative steps; of SGLang's adaptive worker, whose plain steps look like verifies that "
+        "accepted nothing, from behind its first success, which flatters it. Left out: requests "
+        "for which the server sent two steps in one.",
     )
     header = ["tokens without", "arm", "requests", "left out", "tokens before"]
     rows = [
