@@ -256,11 +256,18 @@ def grammar_not_awaited(in_force: InForce) -> None:
 
 
 def counted_as_a_verify(in_force: InForce) -> None:
-    """A plain step enters SGLang's statistics of verifies."""
+    """A plain step enters SGLang's statistics of verifies; the worker's own are spared."""
     from sglang_specv2 import accounting
+    from sglang_specv2.worker import SpecV2Worker
 
-    original = accounting.is_plain
-    accounting.is_plain = lambda result: original(result) and not in_force()
+    is_plain, observe = accounting.is_plain, SpecV2Worker.specv2_observe
+
+    def specv2_observe(self: Any, *args: Any) -> None:
+        if not is_plain(args[-1]):
+            observe(self, *args)
+
+    accounting.is_plain = lambda result: is_plain(result) and not in_force()
+    SpecV2Worker.specv2_observe = specv2_observe
 
 
 def logprobs_of_the_row_before(in_force: InForce) -> None:
