@@ -90,9 +90,20 @@ def test_the_supported_version_is_the_same_everywhere():
         assert set(re.findall(r"SGLang (\d+\.\d+\.\d+)", text)) <= {SUPPORTED_SGLANG}
 
 
-def test_the_figure_is_drawn_from_its_data():
-    comparison = Comparison(Results.existing(ROOT / "docs/measured/off-and-on"))
-    figure = (ROOT / "docs/images/off-and-on.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("results", "figure"),
+    [
+        ("measured/off-and-on", "images/off-and-on.svg"),
+        ("measured/auto-triton", "images/auto.svg"),
+        *(
+            (f"benchmarks/{name}", f"benchmarks/{name}/throughput.svg")
+            for name in ("h200-8b-fa3-accept-2.2", "h200-8b-triton-accept-1.4")
+        ),
+    ],
+)
+def test_a_figure_is_drawn_from_its_data(results, figure):
+    comparison = Comparison(Results.existing(ROOT / "docs" / results))
+    figure = (ROOT / "docs" / figure).read_text(encoding="utf-8")
 
     assert draw_all([comparison])["throughput.svg"].decode() == figure
     for arm in comparison.arms:
