@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, cast
 
 from sglang.srt.layers.moe.utils import (
@@ -20,9 +19,7 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes, Selector
 from sglang_specv2 import compat
-from sglang_specv2.calibration import file as calibration_file
-from sglang_specv2.calibration.measure import measure
-from sglang_specv2.calibration.subject import provenance, subject_of
+from sglang_specv2.calibration.at_start import step_times
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.config import SpecV2Config, validate_against_server
 from sglang_specv2.counters import StepCounters
@@ -34,32 +31,16 @@ from sglang_specv2.metrics import DynamicMetrics
 from sglang_specv2.opt_out import counting, opted_out
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.plain_step import PlainStep, PlainStepResult
-from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, CostModel, Decision, Mode
+from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, Decision, Mode
 from sglang_specv2.policy.control import PolicyControl
+from sglang_specv2.step_family import StepFamily
 from sglang_specv2.step_log import StepLog
 from sglang_specv2.step_tiers import StepTiers
 
 logger = logging.getLogger(__name__)
 
-Step = Callable[..., Any]
-
 NAN_CHECK = "specv2_nan_check"
 """The attribute of a speculative step's result that holds what :func:`nan_check` found."""
-
-
-class StepFamily:
-    """A graph family whose graphs SGLang holds: ``run`` is a whole decode step of the worker.
-
-    Satisfies :class:`cuda_graphs.Family`.
-    """
-
-    def __init__(self, name: str, sizes: CaptureSizes, step: Step) -> None:
-        self.name = name
-        self.sizes = sizes
-        self._step = step
-
-    def run(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
-        return self._step(self.sizes.pad(batch_size), *args, **kwargs)
 
 
 class SpecV2Worker(EAGLEWorkerV2):
@@ -117,7 +98,11 @@ class SpecV2Worker(EAGLEWorkerV2):
         )
         self.selector = self._build_selector(self._speculative_sizes)
         choices = self.config.step_choices or (0, self.speculative_num_steps)
-        cost = self._step_times(choices) if self.config.dynamic == "auto" else None
+        cost = None
+        if self.config.dynamic == "auto":
+            cost = step_times(self, self.config, self._timed_step, choices)
+            self.draft_sync.reset()
+            self.step_log.counters = StepCounters()
         self.control = PolicyControl(
             self.config, self.step_log.acceptance, choices, cost, self._refuse
         )
@@ -137,24 +122,8 @@ class SpecV2Worker(EAGLEWorkerV2):
         for warning in self._warnings(config):
             raise ConfigError(warning)
 
-    def _step_times(self, choices: tuple[int, ...]) -> CostModel:
-        """From the file the user named, else measured; leaves nothing behind in the draft sync."""
-        if self.config.calibration is not None:
-            return calibration_file.read(Path(self.config.calibration), subject_of(self))
-        cost = measure(self, self._sizes_to_time(), self._timed_step, choices)
-        cast(DraftSync, self.draft_sync).reset()
-        self.step_log.counters = StepCounters()
-        if self.config.calibration_out is not None and self.ps.tp_rank == 0:
-            out = Path(self.config.calibration_out)
-            calibration_file.write(out, cost, subject_of(self), provenance())
-        return cost
-
-    def _sizes_to_time(self) -> list[int]:
-        most = self.target_worker.model_runner.max_running_requests
-        sizes = [size for size in self.plain_runtime.sizes if size <= most]
-        return sizes or [size for size in (1, 4, 16, 64) if size <= most]
-
     def _timed_step(self, batch: Any, steps: int) -> None:
+        """A step as calibration asks for it: the policy has no say, and nothing is counted."""
         rows = batch.req_pool_indices.shape[0]
         if steps:
             self._speculative_step(
