@@ -16,6 +16,20 @@ logger = logging.getLogger(__name__)
 Captured = TypeVar("Captured")
 
 
+LEAST_FREE_GB = 0.5
+"""Less is not tried: 20 sizes of an 8B target took 0.23 GB, and a request has to fit beside."""
+
+
+def require_room(free_gb: float) -> None:
+    """Refuse a capture that would run out of memory, or leave none for serving.
+
+    Raises:
+        MemoryError: says how much is free, and how much is wanted.
+    """
+    if free_gb < LEAST_FREE_GB:
+        raise MemoryError(f"{free_gb:.2f} GB free where at least {LEAST_FREE_GB} GB are wanted")
+
+
 class CaptureFailures:
     """Runs captures, and does with their failures what ``--speculative-capture-failure`` says.
 

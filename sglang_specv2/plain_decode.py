@@ -25,7 +25,7 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.utils.common import get_available_gpu_memory
 
 from cuda_graphs import CaptureSizes
-from sglang_specv2.capture_failures import CaptureFailures
+from sglang_specv2.capture_failures import CaptureFailures, require_room
 from sglang_specv2.draft_sync.base import DraftSync
 
 logger = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ class PlainDecodeRuntime:
         start = time.perf_counter()
 
         def capture() -> tuple[Any, PlainDecodeGraphRunner]:
+            require_room(before_gb)
             with _target_without_speculation(runner):
                 attn_backend = runner._get_attention_backend(init_new_workspace=True)
                 return attn_backend, PlainDecodeGraphRunner(runner, attn_backend, draft_sync)
