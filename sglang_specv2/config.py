@@ -98,6 +98,13 @@ def given_options(server_args: Any) -> dict[str, Any]:
     return dict(getattr(server_args, "specv2_options", None) or {})
 
 
+def auto_asked_for(server_args: Any, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether policy ``auto`` was asked for, in so many words or by a setting that is its alone;
+    it is also what a server gets that was given nothing."""
+    found = settings(given_options(server_args), environ)
+    return "dynamic" in found or any(_ONLY_FOR.get(name) == "auto" for name in found)
+
+
 def plugin_enabled(environ: Mapping[str, str] | None = None) -> bool:
     """Whether SGLang may be patched at all: false under ``SGLANG_SPECV2=0``.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 from sglang.srt.layers.moe.utils import (
@@ -21,7 +22,7 @@ from cuda_graphs import CaptureSizes, Selector
 from sglang_specv2 import compat
 from sglang_specv2.calibration.at_start import step_times
 from sglang_specv2.capture_failures import CaptureFailures
-from sglang_specv2.config import SpecV2Config, validate_against_server
+from sglang_specv2.config import SpecV2Config, auto_asked_for, validate_against_server
 from sglang_specv2.counters import StepCounters
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.build import build_draft_sync
@@ -31,7 +32,7 @@ from sglang_specv2.metrics import DynamicMetrics
 from sglang_specv2.opt_out import counting, opted_out
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.plain_step import PlainStep, PlainStepResult
-from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, Decision, Mode
+from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, CostModel, Decision, Mode
 from sglang_specv2.policy.control import PolicyControl
 from sglang_specv2.step_family import StepFamily
 from sglang_specv2.step_log import StepLog
@@ -57,6 +58,8 @@ class SpecV2Worker(EAGLEWorkerV2):
         self.control: PolicyControl | None = None
         self.draft_sync: DraftSync | None = None
         self.selector: Selector | None = None
+        self._auto_asked_for = auto_asked_for(server_args)
+        self._calibration_failure: str | None = None
         self._capture_failures = CaptureFailures(self.config.capture_failure)
         # Not asked for later: an update of weights changes the path of the target.
         draft, target = server_args.speculative_draft_model_path, server_args.model_path
@@ -98,11 +101,7 @@ class SpecV2Worker(EAGLEWorkerV2):
         )
         self.selector = self._build_selector(self._speculative_sizes)
         choices = self.config.step_choices or (0, self.speculative_num_steps)
-        cost = None
-        if self.config.dynamic == "auto":
-            cost = step_times(self, self.config, self._timed_step, choices)
-            self.draft_sync.reset()
-            self.step_log.counters = StepCounters()
+        cost = self._step_times(choices) if self.config.dynamic == "auto" else None
         self.control = PolicyControl(
             self.config, self.step_log.acceptance, choices, cost, self._refuse
         )
@@ -121,6 +120,25 @@ class SpecV2Worker(EAGLEWorkerV2):
         """What is a warning at start would be an order without effect while serving."""
         for warning in self._warnings(config):
             raise ConfigError(warning)
+
+    def _step_times(self, choices: tuple[int, ...]) -> CostModel | None:
+        """For policy ``auto``. Who did not ask for it gets a server all the same: one that always
+        speculates, as SGLang's own."""
+        try:
+            return step_times(self, self.config, self._timed_step, choices)
+        except Exception as error:
+            if self._auto_asked_for:
+                raise
+            self.config = replace(self.config, dynamic="always")
+            self._calibration_failure = f"{type(error).__name__}: {error}"
+            logger.exception(
+                "Both modes could not be timed, so this server always speculates; give "
+                "--speculative-disable-batch-threshold, or a calibration."
+            )
+            return None
+        finally:
+            cast(DraftSync, self.draft_sync).reset()
+            self.step_log.counters = StepCounters()
 
     def _timed_step(self, batch: Any, steps: int) -> None:
         """A step as calibration asks for it: the policy has no say, and nothing is counted."""
@@ -226,6 +244,7 @@ class SpecV2Worker(EAGLEWorkerV2):
             "batch_size": self.step_log.batch_size,
             "draft_sync": None if self.draft_sync is None else self.draft_sync.mode,
             "capture_failures": list(self._capture_failures.reasons),
+            "calibration_failure": self._calibration_failure,
             **self.step_log.counters.as_dict(),
         }
         if self.control is not None:

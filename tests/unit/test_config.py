@@ -258,3 +258,19 @@ def test_one_table_names_every_field():
     assert fields == set(SpecV2Config.__dataclass_fields__)
     assert len({option.variable for option in OPTIONS}) == len(OPTIONS)
     assert all(option.variable.startswith(config.SWITCH + "_") for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "asked"),
+    [
+        ({}, {}, False),
+        ({"draft_sync": "kv", "switch_min_dwell": 4}, {}, False),
+        ({"dynamic": "auto"}, {}, True),
+        ({"switch_margin": 0.1}, {}, True),
+        ({}, {"SGLANG_SPECV2_CALIBRATION": "a.json"}, True),
+        ({}, {DYNAMIC: "auto"}, True),
+    ],
+)
+def test_whether_auto_was_asked_for(options, environ, asked):
+    args = argparse.Namespace(specv2_options=options)
+    assert config.auto_asked_for(args, environ) == asked

@@ -120,7 +120,17 @@ def test_the_figures_numbers_are_those_of_the_table():
 
 
 @pytest.mark.parametrize(
-    "key", ["policy", "mode", "draft_steps", "batch_size", "draft_sync", "settings", "auto"]
+    "key",
+    [
+        "policy",
+        "mode",
+        "draft_steps",
+        "batch_size",
+        "draft_sync",
+        "settings",
+        "auto",
+        "calibration_failure",
+    ],
 )
 def test_the_state_is_told(key):
     assert f"`{key}`" in page("operating.md")

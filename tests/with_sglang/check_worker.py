@@ -10,6 +10,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes
+from sglang_specv2 import worker as worker_module
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.config import SpecV2Config
@@ -70,6 +71,7 @@ def worker(runner, sync, calls, monkeypatch):
         use=lambda steps: calls.append(f"{steps} draft steps"), attn_backends=("a tier's",)
     )
     worker._capture_failures = CaptureFailures()
+    worker._calibration_failure, worker._auto_asked_for = None, False
     worker._draft_reads_last = True
     worker.plain_runtime = PlainDecodeRuntime(runner, sync, CaptureFailures())
     worker._plain = FakePlainStep(calls)
@@ -273,6 +275,25 @@ def test_what_a_request_that_opted_out_accepts_is_not_counted(worker):
         [request({"speculative": 0}), request({"x": 1})] * 250, verified([0] * 500)
     )
     assert worker.step_log.acceptance.accept_length(2, 2) < 1.2
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_who_did_not_ask_for_auto_gets_a_server_without_step_times(
+    worker, calls, monkeypatch, asked_for
+):
+    def fails(*args):
+        raise TypeError("'NoneType' object is not subscriptable")
+
+    monkeypatch.setattr(worker_module, "step_times", fails)
+    worker._auto_asked_for = asked_for
+    if asked_for:
+        with pytest.raises(TypeError):
+            worker._step_times((0, 2))
+    else:
+        assert worker._step_times((0, 2)) is None
+        assert worker.config.dynamic == "always"
+        assert "not subscriptable" in worker.specv2_status()["calibration_failure"]
+    assert calls == ["reset"]
 
 
 def test_a_server_that_never_is_off_refuses_another_policy(worker):
