@@ -14,9 +14,10 @@ IN_ENVIRONMENT = python="$$($(PYTHON) tools/environment.py --print-python)" && \
 IN_LIGHT_ENVIRONMENT = $(subst --print-python,--light --print-python,$(IN_ENVIRONMENT))
 IN_FULL_ENVIRONMENT = $(subst --print-python,--full --print-python,$(IN_ENVIRONMENT))
 PYTEST = -m pytest --timeout=900
-# Two files of tests at a time; a file's tests share their servers. WORKERS=0: one after the other.
+# Two files of tests at a time, in order, so that the quick ones come last; the tests of a file share
+# their servers. WORKERS=0: one after the other.
 WORKERS ?= 2
-PARALLEL = -n $(WORKERS) --dist loadfile
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help:  ## list the targets

@@ -31,7 +31,7 @@ class StepTiers:
     """
 
     def __init__(self, worker: Any, choices: Iterable[int]) -> None:
-        configured = worker.speculative_num_steps
+        self._configured = configured = worker.speculative_num_steps
         wanted = sorted(set(choices) - {0, configured})
         if wanted and (wanted[-1] > configured or worker.topk > 1):
             raise ConfigError(
@@ -67,9 +67,9 @@ class StepTiers:
             if backend is not None
         )
 
-    def use(self, steps: int) -> None:
-        """Speculate with ``steps`` draft steps from now on."""
-        self._worker.apply_runtime_state(self._states[steps])
+    def use(self, steps: int | None) -> None:
+        """Speculate with ``steps`` draft steps from now on; None: as the server was started."""
+        self._worker.apply_runtime_state(self._states[self._configured if steps is None else steps])
 
 
 def _is_no_swap(record: logging.LogRecord) -> bool:

@@ -336,8 +336,7 @@ class SpecV2Worker(EAGLEWorkerV2):
         # batch's buffers; the speculative step's own draft extend is what counts.
         draft_runner.war_fastpath_read_done_event = None
         self._draft_reads_last = True
-        if steps is not None:
-            self.tiers.use(steps)
+        self.tiers.use(steps)
         checked = nan_check(batch.spec_info)
         result = super().forward_batch_generation(batch, on_publish, grammar_barrier)
         setattr(result, NAN_CHECK, checked)

@@ -76,7 +76,9 @@ def test_while_waiting_and_all_at_once(server, texts, runs):
         for i, text in enumerate(texts[:10])
     ]
     time.sleep(0.1)
-    server.post("/abort_request", {"abort_all": True})
+    while not all(future.done() for future in waiting):  # One may not have arrived yet.
+        server.post("/abort_request", {"abort_all": True})
+        time.sleep(0.1)
     for future, text in zip(waiting, texts[:10], strict=True):
         answer = future.result()
         assert answer.meta["finish_reason"]["type"] == "abort"

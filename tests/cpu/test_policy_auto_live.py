@@ -82,7 +82,7 @@ def test_tiers_of_draft_steps_change_no_token(server, texts, runs):
             if row.position < len(predicted) and predicted[row.position] is not None:
                 expected = min(predicted[row.position], step.stride)
                 accepts.setdefault(step.stride, []).append(row.accepted == expected)
-    assert len(accepts[2]) > 20
+    assert len(accepts[2]) >= 10
     assert all(map(all, accepts.values()))
 
 
@@ -164,7 +164,7 @@ def test_the_commands(server, capsys):
 def test_requests_opt_out(server, texts):
     out = {"custom_params": {"speculative": False}}
     assert change(server, dynamic=CODES["always"]).status_code == 200
-    serve(server, [Request(texts[0], 10)], "").require_right()
+    serve(server, [Request(texts[0], 30)], "").require_right()
     outcome = serve(server, [Request(text, 40) for text in texts[:3]], "", **out)
     outcome.require_right()
     assert {step.speculative for step in outcome.steps} == {False}

@@ -68,7 +68,8 @@ def worker(runner, sync, calls, monkeypatch):
     worker.draft_sync = sync
     worker.step_log = StepLog(Mode.SPECULATIVE, Acceptance(2), 2)
     worker.tiers = SimpleNamespace(
-        use=lambda steps: calls.append(f"{steps} draft steps"), attn_backends=("a tier's",)
+        use=lambda steps: calls.append(f"{steps or 'the usual'} draft steps"),
+        attn_backends=("a tier's",),
     )
     worker._capture_failures = CaptureFailures()
     worker._calibration_failure, worker._auto_asked_for = None, False
@@ -116,7 +117,7 @@ def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
 
     assert result.name == "upstream's result"
 
-    assert calls == ["before step of None", "resume", "upstream"]
+    assert calls == ["before step of None", "resume", "the usual draft steps", "upstream"]
     assert worker.step_log.counters.resumes == 1
     assert worker.draft_worker.draft_runner.war_fastpath_read_done_event is None
 
