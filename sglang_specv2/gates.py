@@ -133,6 +133,17 @@ def hybrid_sliding_window(args: Any) -> str | None:
     )
 
 
+def multimodal_rotary(args: Any) -> str | None:
+    """Targets whose positions have three parts (Qwen2-VL and the like)."""
+    model_config = _model_config(args)
+    if model_config is None or not getattr(model_config, "model_is_mrope", False):
+        return None
+    return (
+        f"{_architecture(model_config)} uses multimodal rotary positions, which a plain step would "
+        "have to compute on the host and wait for; leave out the options of sglang-specv2"
+    )
+
+
 GATES: tuple[Gate, ...] = (
     algorithm,
     multi_layer_eagle,
@@ -144,6 +155,7 @@ GATES: tuple[Gate, ...] = (
     disaggregation,
     recurrent_state,
     hybrid_sliding_window,
+    multimodal_rotary,
 )
 
 

@@ -29,12 +29,14 @@ def change(original: Callable[..., Any], scheduler: Any, recv_req: Any) -> Any:
     from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 
     worker = scheduler.draft_worker
+    setattr(scheduler, REFUSAL_ATTRIBUTE, None)
     try:
         if not hasattr(worker, "specv2_change"):
             raise ConfigError(
                 f"{', '.join(ours)}: expected a server whose worker is sglang-specv2's, got one "
                 "that speculates otherwise or not at all; see `sglang-specv2 doctor`"
             )
+        worker.specv2_check(ours)
         theirs = copy.copy(recv_req)
         theirs.server_args = {k: v for k, v in recv_req.server_args.items() if k not in ours}
         answer = original(scheduler, theirs) if theirs.server_args else None
@@ -45,7 +47,6 @@ def change(original: Callable[..., Any], scheduler: Any, recv_req: Any) -> Any:
         logger.warning("Refused to change the policy: %s", error)
         setattr(scheduler, REFUSAL_ATTRIBUTE, str(error))
         return SetInternalStateReqOutput(updated=False)
-    setattr(scheduler, REFUSAL_ATTRIBUTE, None)
     return SetInternalStateReqOutput(updated=True)
 
 

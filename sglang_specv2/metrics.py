@@ -13,7 +13,7 @@ PREFIX = "sglang:spec_dynamic_"
 
 _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "steps": ("Decode steps.", ("mode", "draft_steps")),
-    "tokens": ("Tokens decoded.", ("mode", "draft_steps")),
+    "tokens": ("Tokens computed, those past a request's end included.", ("mode", "draft_steps")),
     "seconds": ("Seconds from one decode step to the next.", ("mode", "draft_steps")),
     "switches": ("Switches of mode.", ("to", "reason")),
     "verifies": ("Requests verified.", ()),
@@ -28,8 +28,8 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
 _GAUGES: dict[str, str] = {
     "speculating": "1 while decode steps speculate, else 0.",
     "draft_steps": "Draft steps of the last decode step; 0 is a plain one.",
-    "accept_length": "Tokens per verify since the last update, drafts and bonus token.",
-    "accept_rate": "Share of drafted tokens accepted since the last update.",
+    "accept_length": "Tokens per verify, estimated from those seen lately.",
+    "accept_rate": "Share of drafted tokens accepted, estimated likewise.",
     "estimated_speed_up": "Of speculation over plain steps for the present batch, policy auto.",
     "disable_batch_threshold": "Batch size above which steps are plain, policy threshold.",
     "enable_batch_threshold": "Batch size at which they speculate again, policy threshold.",

@@ -101,7 +101,7 @@ class PlainDecodeRuntime:
         start = time.perf_counter()
 
         def capture() -> tuple[Any, PlainDecodeGraphRunner]:
-            require_room(before_gb)
+            require_room(self._least_free_gb())
             with _target_without_speculation(runner):
                 attn_backend = runner._get_attention_backend(init_new_workspace=True)
                 return attn_backend, PlainDecodeGraphRunner(runner, attn_backend, draft_sync)
@@ -120,6 +120,19 @@ class PlainDecodeRuntime:
             len(self._graph_runner.capture_bs),
             self.capture_s,
             self.memory_gb,
+        )
+
+    def _least_free_gb(self) -> float:
+        """Of all ranks: a capture holds collectives, so either all of them try or none does."""
+        runner = self._model_runner
+        distributed = runner.tp_group.world_size > 1
+        return float(
+            get_available_gpu_memory(
+                runner.device,
+                runner.gpu_id,
+                distributed=distributed,
+                cpu_group=runner.tp_group.cpu_group if distributed else None,
+            )
         )
 
     def can_replay(self, forward_batch: Any) -> bool:

@@ -35,7 +35,7 @@ class StepLog:
         self._num_steps = num_steps
         self._metrics: DynamicMetrics | None = None
         self._began: float | None = None
-        self._step_s = 0.0
+        self._followed_s: dict[Mode, float] = {}
         self._last_line = float("-inf")
         self._told_of_eager = False
         self._policy_counts = (0, 0.0)
@@ -88,8 +88,8 @@ class StepLog:
 
     def interrupted(self) -> None:
         """Something else than decode runs. Whether the server was idle before it is not known, so
-        the last decode step counts as long as the one before it at most."""
-        self._account_time(at_most_s=self._step_s)
+        the last decode step counts as long as the last one of its mode that another followed."""
+        self._account_time(followed=False)
         self._began = None
 
     def verified(
@@ -139,13 +139,17 @@ class StepLog:
             self._add("probe_cost_seconds", max(0.0, probe_cost_s - before[1]))
             self._policy_counts = probes, probe_cost_s
 
-    def _account_time(self, at_most_s: float = float("inf")) -> None:
+    def _account_time(self, *, followed: bool = True) -> None:
         """The time since the step before began is that step's."""
         now = time.perf_counter()
         if self._began is not None:
-            self._step_s = min(now - self._began, at_most_s)
-            self.counters.seconds[self.mode.value] += self._step_s
-            self._add("seconds", self._step_s, *self._labels())
+            step_s = now - self._began
+            if followed:
+                self._followed_s[self.mode] = step_s
+            else:
+                step_s = min(step_s, self._followed_s.get(self.mode, 0.0))
+            self.counters.seconds[self.mode.value] += step_s
+            self._add("seconds", step_s, *self._labels())
         self._began = now
 
     def _labels(self) -> tuple[str, int]:

@@ -11,12 +11,14 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from sglang.srt.runtime_context import get_context
 from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.errors import ConfigError
 
-logger = logging.getLogger(__name__)
+_SWAP = "adaptive_spec.restore"
+"""What SGLang notes a swap under."""
 
 
 class StepTiers:
@@ -69,7 +71,21 @@ class StepTiers:
 
     def use(self, steps: int | None) -> None:
         """Speculate with ``steps`` draft steps from now on; None: as the server was started."""
-        self._worker.apply_runtime_state(self._states[self._configured if steps is None else steps])
+        state = self._states[self._configured if steps is None else steps]
+        if state.speculative_num_steps == self._worker.speculative_num_steps:
+            return
+        self._worker.apply_runtime_state(state)
+        _forget_earlier_swaps()
+
+
+def _forget_earlier_swaps() -> None:
+    """SGLang notes each swap for ever; a policy swaps too often for that, and the last one is all
+    that the configuration in force depends on."""
+    context = get_context()
+    swaps = [entry for entry in context._overrides_log if entry[0] == _SWAP]
+    context._overrides_log[:] = [
+        entry for entry in context._overrides_log if entry[0] != _SWAP
+    ] + swaps[-1:]
 
 
 def _is_no_swap(record: logging.LogRecord) -> bool:

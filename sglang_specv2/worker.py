@@ -1,13 +1,14 @@
 """The worker SGLang runs in place of EAGLEWorkerV2.
 
 It is EAGLEWorkerV2 while speculating. Before every decode step the policy names a mode from the
-number of live requests, the selector names the graph family for it, and that family runs the step.
+live requests and what was accepted lately, the selector names the graph family for it, and that
+family runs the step.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -22,14 +23,19 @@ from cuda_graphs import CaptureSizes, Selector
 from sglang_specv2 import compat
 from sglang_specv2.calibration.at_start import step_times
 from sglang_specv2.capture_failures import CaptureFailures
-from sglang_specv2.config import SpecV2Config, auto_asked_for, validate_against_server
+from sglang_specv2.config import (
+    SpecV2Config,
+    auto_asked_for,
+    given_options,
+    settings,
+    validate_against_server,
+)
 from sglang_specv2.counters import StepCounters
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.build import build_draft_sync
 from sglang_specv2.draft_sync.proposals import nan_check
-from sglang_specv2.errors import ConfigError
-from sglang_specv2.metrics import DynamicMetrics
-from sglang_specv2.opt_out import counting, opted_out
+from sglang_specv2.errors import CaptureError, ConfigError
+from sglang_specv2.opt_out import opted_out
 from sglang_specv2.plain_decode import PlainDecodeRuntime
 from sglang_specv2.plain_step import PlainStep, PlainStepResult
 from sglang_specv2.policy import Acceptance, AutoPolicy, Cause, CostModel, Decision, Mode
@@ -37,14 +43,12 @@ from sglang_specv2.policy.control import PolicyControl
 from sglang_specv2.step_family import StepFamily
 from sglang_specv2.step_log import StepLog
 from sglang_specv2.step_tiers import StepTiers
+from sglang_specv2.worker_interface import NAN_CHECK, WorkerInterface
 
 logger = logging.getLogger(__name__)
 
-NAN_CHECK = "specv2_nan_check"
-"""The attribute of a speculative step's result that holds what :func:`nan_check` found."""
 
-
-class SpecV2Worker(EAGLEWorkerV2):
+class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
     """EAGLEWorkerV2 whose decode steps can each be plain.
 
     Raises:
@@ -58,6 +62,7 @@ class SpecV2Worker(EAGLEWorkerV2):
         self.control: PolicyControl | None = None
         self.draft_sync: DraftSync | None = None
         self.selector: Selector | None = None
+        self._asked_for = bool(settings(given_options(server_args)))
         self._auto_asked_for = auto_asked_for(server_args)
         self._calibration_failure: str | None = None
         self._capture_failures = CaptureFailures(self.config.capture_failure)
@@ -73,7 +78,7 @@ class SpecV2Worker(EAGLEWorkerV2):
 
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
-        target, draft = self.target_worker.model_runner, self.draft_worker
+        target = self.target_worker.model_runner
         self._speculative_sizes = CaptureSizes(
             target.decode_cuda_graph_runner.capture_bs if target.decode_cuda_graph_runner else ()
         )
@@ -81,14 +86,35 @@ class SpecV2Worker(EAGLEWorkerV2):
             logger.warning(warning)
         if self.config.dynamic == "always" and self.config.test_schedule is None:
             return
+        try:
+            self._capture_plain()
+        except CaptureError as error:
+            if self._asked_for:
+                raise
+            # Who asked for nothing gets the server that they would have without this package.
+            self.draft_sync, self.config = None, replace(self.config, dynamic="always")
+            self._capture_failures.reasons.append(str(error))
+            logger.exception("Without plain graphs this server always speculates.")
+            return
+        self.selector = self._build_selector(self._speculative_sizes)
+        choices = self.config.step_choices or (0, self.speculative_num_steps)
+        cost = self._step_times(choices) if self.config.dynamic == "auto" else None
+        self.control = PolicyControl(
+            self.config, self.step_log.acceptance, choices, cost, self._refuse
+        )
+        logger.info(
+            "sglang-specv2 serves with policy %s: %s.", self.control.policy.name, self.config
+        )
+
+    def _capture_plain(self) -> None:
+        """Everything that plain steps need beside the speculative graphs."""
+        target, draft = self.target_worker.model_runner, self.draft_worker
         with self._draft_context():
             self.tiers = StepTiers(self, self.config.step_choices or ())
             self.draft_sync, choice = build_draft_sync(
                 self, self.config.draft_sync, self._capture_failures
             )
         logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
-        self._draft_prefill = draft._draft_extend_for_prefill
-        draft._draft_extend_for_prefill = self._prefill_draft
         self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync, self._capture_failures)
         self._additional_graph_memory_usage["plain_decode"] = self.plain_runtime.memory_gb
         self._additional_graph_time_usage["plain_decode"] = self.plain_runtime.capture_s
@@ -99,15 +125,8 @@ class SpecV2Worker(EAGLEWorkerV2):
             num_draft_tokens=self.speculative_num_draft_tokens,
             max_rows=self.req_to_token_pool.req_to_token.shape[0],
         )
-        self.selector = self._build_selector(self._speculative_sizes)
-        choices = self.config.step_choices or (0, self.speculative_num_steps)
-        cost = self._step_times(choices) if self.config.dynamic == "auto" else None
-        self.control = PolicyControl(
-            self.config, self.step_log.acceptance, choices, cost, self._refuse
-        )
-        logger.info(
-            "sglang-specv2 serves with policy %s: %s.", self.control.policy.name, self.config
-        )
+        self._draft_prefill = draft._draft_extend_for_prefill
+        draft._draft_extend_for_prefill = self._prefill_draft
 
     def _warnings(self, config: SpecV2Config) -> list[str]:
         return validate_against_server(
@@ -139,6 +158,9 @@ class SpecV2Worker(EAGLEWorkerV2):
         finally:
             cast(DraftSync, self.draft_sync).reset()
             self.step_log.counters = StepCounters()
+            # Nobody has to wait for what these steps read.
+            for runner in (self.target_worker.model_runner, self.draft_worker.draft_runner):
+                runner.war_fastpath_read_done_event = None
 
     def _timed_step(self, batch: Any, steps: int) -> None:
         """A step as calibration asks for it: the policy has no say, and nothing is counted."""
@@ -235,41 +257,6 @@ class SpecV2Worker(EAGLEWorkerV2):
         self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
         return decision
 
-    def specv2_status(self) -> dict[str, Any]:
-        """What the worker is doing and has done, with plain types."""
-        status = {
-            "policy": self.config.dynamic,
-            "mode": self.step_log.mode.value,
-            "draft_steps": self.step_log.draft_steps,
-            "batch_size": self.step_log.batch_size,
-            "draft_sync": None if self.draft_sync is None else self.draft_sync.mode,
-            "capture_failures": list(self._capture_failures.reasons),
-            "calibration_failure": self._calibration_failure,
-            **self.step_log.counters.as_dict(),
-        }
-        if self.control is not None:
-            policy = self.control.policy
-            status |= {"policy": policy.name, "settings": self.control.as_dict()}
-            if isinstance(policy, AutoPolicy):
-                status["auto"] = policy.as_dict()
-        return status
-
-    def specv2_observe(self, requests: Sequence[Any], result: Any) -> None:
-        """Receives the outcome of each speculative step once it is on the CPU.
-
-        Args:
-            requests: of the step's batch.
-            result: SGLang's GenerationBatchResult of the step.
-        """
-        accepted = result.num_correct_drafts_per_req_cpu
-        steps = self.speculative_num_steps
-        if self.topk == 1:  # It may be another tier's by now.
-            steps = result.speculative_num_draft_tokens - 1
-        self.step_log.verified(len(accepted), accepted, counting(requests, accepted), steps)
-        checked = getattr(result, NAN_CHECK, None)
-        if checked is not None:
-            self.step_log.checked_for_nan(int(checked.isnan().sum()))
-
     def update_weights_from_disk(self, recv_req: Any) -> tuple[bool, str]:
         """The draft's part of an update. A draft that is another checkpoint keeps its weights.
 
@@ -283,26 +270,6 @@ class SpecV2Worker(EAGLEWorkerV2):
             "Succeeded to update the target's weights; the draft keeps those of "
             f"{self._draft_checkpoint}."
         )
-
-    def specv2_change(self, values: Mapping[str, Any]) -> None:
-        """Put other settings in force from the next step on.
-
-        Raises:
-            ConfigError: they cannot be; nothing has changed then.
-        """
-        if self.control is None:
-            raise ConfigError(
-                "this server was started with --speculative-dynamic always and has no plain "
-                "graphs: expected a start with auto, threshold or never; restart it so"
-            )
-        self.control.change(values)
-        self.step_log.settings_changed(self.control.as_dict())
-        logger.info("Policy is %s now: %s.", self.control.policy.name, self.control.as_dict())
-
-    def specv2_use_metrics(self, labels: Mapping[str, Any]) -> None:
-        """Keep Prometheus metrics with SGLang's labels from now on."""
-        settings = {} if self.control is None else self.control.as_dict()
-        self.step_log.use_metrics(DynamicMetrics(labels), settings)
 
     def _prefill_draft(
         self, batch: Any, hidden_states: Any, next_token_ids: Any, mm_input_embeds: Any = None

@@ -32,8 +32,12 @@ def step_times(
         UnsupportedError: there is nothing to measure with.
     """
     if config.calibration is not None:
-        return file.read(Path(config.calibration), subject_of(worker))
-    cost = measure(worker, _sizes(worker), step, choices)
+        cost = file.read(Path(config.calibration), subject_of(worker))
+    else:
+        cost = measure(worker, _sizes(worker), step, choices)
+    # Ranks that decide by different numbers would run different steps.
+    group = worker.target_worker.model_runner.tp_group
+    cost = CostModel.from_dict(group.broadcast_object(cost.as_dict(), src=0))
     if config.calibration_out is not None and worker.ps.tp_rank == 0:
         file.write(Path(config.calibration_out), cost, subject_of(worker), provenance())
     return cost

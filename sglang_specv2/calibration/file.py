@@ -32,6 +32,7 @@ class Subject:
         attention_backend: of decode.
         model, draft: architecture and a digest of the configuration.
         dtype, kv_cache_dtype: of the target.
+        quantization, draft_quantization: of the weights, or None.
         num_steps, topk, num_draft_tokens: of speculation.
         draft_sync: ``kv``, ``extend`` or ``off``.
         capture_sizes: batch sizes with graphs.
@@ -46,6 +47,8 @@ class Subject:
     draft: str
     dtype: str
     kv_cache_dtype: str
+    quantization: str | None
+    draft_quantization: str | None
     num_steps: int
     topk: int
     num_draft_tokens: int

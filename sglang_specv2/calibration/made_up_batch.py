@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.runtime_context import get_spec
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
@@ -66,7 +67,16 @@ def draft_state(worker: Any, batch_size: int, hidden_size: int, dtype: Any) -> E
         topk_p=torch.full((batch_size, topk), 1.0 / topk, dtype=torch.float32, device=device),
         topk_index=torch.ones((batch_size, topk), dtype=torch.int64, device=device),
         hidden_states=torch.zeros((batch_size, hidden_size), dtype=dtype, device=device),
+        draft_probs=_draft_probs(worker, batch_size),
     )
+
+
+def _draft_probs(worker: Any, batch_size: int) -> torch.Tensor | None:
+    """The relayed distribution of the draft, ``[bs, vocabulary]``, with rejection sampling."""
+    if not get_spec().speculative_use_rejection_sampling:
+        return None
+    vocabulary = worker.target_worker.model_config.vocab_size
+    return torch.full((batch_size, vocabulary), 1.0 / vocabulary, device=worker.device)
 
 
 def _slots(worker: Any, rows: int, positions: int) -> torch.Tensor:

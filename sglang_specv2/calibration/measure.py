@@ -40,7 +40,7 @@ def measure(worker: Any, sizes: Sequence[int], step: Step, choices: Sequence[int
 
     Steps are launched back to back without waiting for them, as the scheduler does, so where
     launching takes longer than the GPU, that time is what is measured. Every tensor-parallel rank
-    runs the same steps, and all return rank 0's times.
+    has to run the same steps; each returns its own times.
 
     Args:
         worker: the EAGLE worker, idle, with its graphs captured.
@@ -70,10 +70,8 @@ def measure(worker: Any, sizes: Sequence[int], step: Step, choices: Sequence[int
             points.append(Point(size, size * context, times))
     points = undisturbed(points)
     resume_s = _resume_s(worker, sizes[len(sizes) // 2], step, max(choices))
-    measured = CostModel(points, resume_s)
-    agreed = worker.target_worker.model_runner.tp_group.broadcast_object(measured.as_dict(), src=0)
     logger.info("Timed both modes in %.1f s.", time.perf_counter() - start)
-    return CostModel.from_dict(agreed)
+    return CostModel(points, resume_s)
 
 
 def _contexts(worker: Any, batch_size: int) -> tuple[int, int]:

@@ -29,6 +29,8 @@ def subject_of(worker: Any) -> Subject:
         draft=_identity(draft_runner.model_config.hf_config),
         dtype=str(target.model_config.dtype).removeprefix("torch."),
         kv_cache_dtype=str(target.kv_cache_dtype).removeprefix("torch."),
+        quantization=target.model_config.quantization,
+        draft_quantization=draft_runner.model_config.quantization,
         num_steps=worker.speculative_num_steps,
         topk=worker.topk,
         num_draft_tokens=worker.speculative_num_draft_tokens,

@@ -15,7 +15,7 @@ from sglang_specv2 import compat, cpu, hook
 from sglang_specv2.cli import serve
 from sglang_specv2.errors import ConfigError
 
-_OUT = "SGLANG_SPECV2_CALIBRATION_OUT"
+_OUT, _FROM = "SGLANG_SPECV2_CALIBRATION_OUT", "SGLANG_SPECV2_CALIBRATION"
 
 
 def add_parser(commands: Any) -> None:
@@ -48,6 +48,12 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
         raise ConfigError(
             f"--out {args.out}: expected a file in a folder that is there, got no {args.out.parent}"
         )
+    if any(argument.partition("=")[0] == "--speculative-calibration" for argument in sglang_argv):
+        raise ConfigError(
+            "calibrate: --speculative-calibration FILE: expected flags to measure "
+            "with, got a file of step times; leave it out"
+        )
+    os.environ.pop(_FROM, None)
     sglang_argv, on_cpu = serve.plan(sglang_argv, cpu_asked=args.cpu)
     if on_cpu:
         cpu.install()

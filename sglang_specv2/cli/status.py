@@ -67,6 +67,9 @@ def lines(state: dict[str, Any]) -> list[str]:
     ]
     if state["accept_length"] is not None:
         rows.append(("accept length", f"{state['accept_length']:.2f} over {state['verifies']}"))
+    if state.get("calibration_failure"):
+        rows.append(("not timed", state["calibration_failure"]))
+    rows += [("not captured", reason) for reason in state.get("capture_failures", ())]
     auto = state.get("auto")
     if auto is not None:
         speed_up = auto["estimated_speed_up"]

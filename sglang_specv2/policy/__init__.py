@@ -59,8 +59,9 @@ def build(
     if config.dynamic == "auto":
         if cost is None:
             raise ConfigError(
-                "dynamic auto: expected step times, got none, because this server was started with "
-                "another policy; start it with --speculative-dynamic auto"
+                "dynamic auto: expected step times, got none: this server was started with another "
+                "policy, or could not time its steps (calibration_failure in its state); start it "
+                "with --speculative-dynamic auto or --speculative-calibration"
             )
         return AutoPolicy(cost, acceptance, choices, config.switch_margin, config.switch_min_dwell)
     if config.dynamic != "threshold":

@@ -60,7 +60,12 @@ class PolicyControl:
         self.policy: Policy = build(config, acceptance, choices, cost)
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Put another policy in force, or leave everything as it is and raise.
+        """Put another policy in force, or leave everything as it is and raise; see
+        :meth:`planned`."""
+        self.config, self.policy = self.planned(values)
+
+    def planned(self, values: Mapping[str, Any]) -> tuple[SpecV2Config, Policy]:
+        """The settings and the policy that :meth:`change` would put in force.
 
         A threshold alone means policy ``threshold``, a margin alone ``auto``, as at start; what is
         not given stays as it was.
@@ -86,8 +91,7 @@ class PolicyControl:
             new["switch_margin"], new["step_choices"] = old.switch_margin, old.step_choices
         config = SpecV2Config(**(new | given))
         self._check(config)
-        policy = build(config, self._acceptance, self._choices, self.cost)
-        self.config, self.policy = config, policy
+        return config, build(config, self._acceptance, self._choices, self.cost)
 
     def _field(self, name: str) -> str:
         field = name.removeprefix(PREFIX)

@@ -113,6 +113,7 @@ SEAMS: tuple[Seam, ...] = (
         _MODEL_CONFIG,
         {
             "is_hybrid_swa": ("attribute", "gates: two KV pools"),
+            "model_is_mrope": ("attribute", "gates: positions with three parts"),
             "hf_config": ("attribute", "names the model in a refusal; the draft's architecture"),
         },
         why="SGLang alone knows how it keeps a model's KV",

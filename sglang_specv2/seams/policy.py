@@ -85,6 +85,13 @@ _CALIBRATION = (
         until=_TIMING_API,
     ),
     Seam(
+        "sglang.srt.configs.model_config.ModelConfig.quantization",
+        "attribute",
+        "what a calibration is of",
+        _TIMED,
+        _TIMING_API,
+    ),
+    Seam(
         "sglang.srt.configs.model_config.ModelConfig.context_len",
         "attribute",
         "how long a request can be",
@@ -153,6 +160,15 @@ _STEP_TIERS = (
             "apply_runtime_state": ("(self, state)", "puts one in"),
         },
         why=_TIERS,
+        until=_TIERS_API,
+    ),
+    *members(
+        "sglang.srt.runtime_context",
+        {
+            "get_context": ("()", "where each swap is noted"),
+            "RuntimeContext._overrides_log": ("attribute", "keeps the last swap only"),
+        },
+        why="a swap is noted for ever, and a policy swaps often",
         until=_TIERS_API,
     ),
 )

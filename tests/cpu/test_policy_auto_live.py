@@ -83,6 +83,8 @@ def test_tiers_of_draft_steps_change_no_token(server, texts, runs):
                 expected = min(predicted[row.position], step.stride)
                 accepts.setdefault(step.stride, []).append(row.accepted == expected)
     assert len(accepts[2]) >= 10
+    swaps = server.get("/server_info")["internal_states"][0]
+    assert swaps["speculative_num_steps"] in (1, 2)
     assert all(map(all, accepts.values()))
 
 
@@ -143,6 +145,21 @@ def test_our_keys_go_with_sglangs(server):
     info = server.get("/server_info")["internal_states"][0]
     assert info["pp_max_micro_batch_size"] == 8
     assert info["speculative_dynamic_state"]["settings"]["switch_margin"] == 0.5
+
+
+def test_a_refusal_changes_nothing_of_sglangs_and_is_told_once(server):
+    before = server.get("/server_info")["internal_states"][0]["pp_max_micro_batch_size"]
+    both = {"pp_max_micro_batch_size": before - 1, "speculative_switch_margin": 7}
+    url = f"{server.url}/set_internal_state"
+    assert requests.post(url, json={"server_args": both}, timeout=30).status_code == 400
+    info = server.get("/server_info")["internal_states"][0]
+    assert info["pp_max_micro_batch_size"] == before
+    assert "got 7" in info["speculative_dynamic_refusal"]
+
+    theirs_is_wrong = {"no_such_key": 1, "speculative_switch_margin": 0.3}
+    answer = requests.post(url, json={"server_args": theirs_is_wrong}, timeout=30)
+    assert answer.json() == [False]
+    assert state(server)["settings"]["switch_margin"] == 0.02
 
 
 def test_the_commands(server, capsys):

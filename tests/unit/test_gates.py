@@ -49,6 +49,11 @@ def test_supported(given):
             "GptOssForCausalLM",
             "--disable-hybrid-swa-memory",
         ),
+        (
+            {**EAGLE, "model_config": Namespace(hf_config=HF, model_is_mrope=True)},
+            "multimodal rotary positions",
+            "leave out the options",
+        ),
     ],
 )
 def test_unsupported_names_the_flag_and_the_way_out(given, flag, way_out, monkeypatch):

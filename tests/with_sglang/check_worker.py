@@ -14,7 +14,7 @@ from sglang_specv2 import worker as worker_module
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.config import SpecV2Config
-from sglang_specv2.errors import ConfigError
+from sglang_specv2.errors import CaptureError, ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
 from sglang_specv2.policy import Acceptance, Decision, Mode
 from sglang_specv2.step_log import StepLog
@@ -295,6 +295,30 @@ def test_who_did_not_ask_for_auto_gets_a_server_without_step_times(
         assert worker.config.dynamic == "always"
         assert "not subscriptable" in worker.specv2_status()["calibration_failure"]
     assert calls == ["reset"]
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_who_asked_for_nothing_gets_sglangs_own_where_nothing_can_be_captured(
+    worker, batch, calls, monkeypatch, asked_for
+):
+    def fails(self):
+        self.draft_sync = "half made"
+        raise CaptureError("no room")
+
+    monkeypatch.setattr(EAGLEWorkerV2, "init_cuda_graphs", lambda self: None)
+    monkeypatch.setattr(SpecV2Worker, "_capture_plain", fails)
+    worker.target_worker.model_runner.decode_cuda_graph_runner = None
+    worker.target_worker.model_runner.max_running_requests = 8
+    worker.selector, worker.control, worker._asked_for = None, None, asked_for
+    if asked_for:
+        with pytest.raises(CaptureError):
+            worker.init_cuda_graphs()
+        return
+    worker.init_cuda_graphs()
+    worker.forward_batch_generation(batch)
+    assert calls == ["upstream"]
+    assert worker.specv2_status()["policy"] == "always"
+    assert worker.specv2_status()["capture_failures"] == ["no room"]
 
 
 def test_a_server_that_never_is_off_refuses_another_policy(worker):
