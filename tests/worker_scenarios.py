@@ -147,6 +147,17 @@ def random_runs(seed: int, longest: int = 9, runs: int = 60) -> str:
     return " ".join(f"{rng.randint(1, longest)}{'sp'[n % 2]}" for n in range(runs))
 
 
+def sglangs_configuration(server: ProbedServer) -> dict[str, Any]:
+    """What SGLang's globals say is in force, without what any load changes."""
+    state = server.get("/server_info")["internal_states"][0]
+    changing = {"last_gen_throughput", "memory_usage", "avg_spec_accept_length"}
+    return {
+        name: value
+        for name, value in state.items()
+        if name not in changing and not name.startswith("speculative_dynamic")
+    }
+
+
 def follows_the_threshold(steps: Sequence[Step]) -> bool:
     """Whether the modes are those of a policy of :data:`THRESHOLD`, from some state at first."""
     modes = [Mode.SPECULATIVE if step.speculative else Mode.PLAIN for step in steps]

@@ -10,6 +10,7 @@ from worker_scenarios import (
     of_many_lengths,
     random_runs,
     serve,
+    sglangs_configuration,
 )
 
 
@@ -69,3 +70,13 @@ def test_one_request_lives_through_256_plain_steps(server, texts):
 
 def test_switches_are_logged(server):
     assert "Decode is plain now" in server.log.read_text()
+
+
+def test_sglangs_globals_are_as_before(server, texts):
+    before = sglangs_configuration(server)
+    outcome = serve(server, of_many_lengths(texts[:6], 20, 80), "1s 2p")
+    server.wait_until_idle()
+
+    assert outcome.switches() >= 8
+    assert sglangs_configuration(server) == before
+    assert before["speculative_num_draft_tokens"] == 3

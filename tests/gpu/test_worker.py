@@ -2,7 +2,14 @@
 
 import pytest
 import torch
-from worker_scenarios import Request, of_many_lengths, random_runs, serve, serve_watched
+from worker_scenarios import (
+    Request,
+    of_many_lengths,
+    random_runs,
+    serve,
+    serve_watched,
+    sglangs_configuration,
+)
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs an NVIDIA GPU: CUDA graphs and streams"
@@ -100,3 +107,13 @@ def test_a_full_extend_in_each_plain_step(start_probed, texts):
 def _switches(server):
     state = server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
     return sum(state["switches"].values())
+
+
+def test_sglangs_globals_are_as_before(server, texts):
+    before = sglangs_configuration(server)
+    outcome = serve(server, of_many_lengths(texts[:6], 20, 80), "1s 2p")
+    server.wait_until_idle()
+
+    assert outcome.switches() >= 8
+    assert sglangs_configuration(server) == before
+    assert before["speculative_num_draft_tokens"] == 3
