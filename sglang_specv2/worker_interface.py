@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.config import SpecV2Config
@@ -73,19 +73,13 @@ class WorkerInterface:
         if checked is not None:
             self.step_log.checked_for_nan(int(checked.isnan().sum()))
 
-    def specv2_check(self, values: Mapping[str, Any]) -> PolicyControl:
+    def specv2_check(self, values: Mapping[str, Any]) -> None:
         """Whether :meth:`specv2_change` would put these settings in force.
 
         Raises:
             ConfigError: it would not.
         """
-        if self.control is None:
-            raise ConfigError(
-                "this server was started with --speculative-dynamic always and has no plain "
-                "graphs: expected a start with auto, threshold or never; restart it so"
-            )
-        self.control.planned(values)
-        return self.control
+        self._changeable().planned(values)
 
     def specv2_change(self, values: Mapping[str, Any]) -> None:
         """Put other settings in force from the next step on.
@@ -93,10 +87,18 @@ class WorkerInterface:
         Raises:
             ConfigError: they cannot be; nothing has changed then.
         """
-        self.specv2_check(values).change(values)
-        control = cast(PolicyControl, self.control)
+        control = self._changeable()
+        control.change(values)
         self.step_log.settings_changed(control.as_dict())
         logger.info("Policy is %s now: %s.", control.policy.name, control.as_dict())
+
+    def _changeable(self) -> PolicyControl:
+        if self.control is None:
+            raise ConfigError(
+                "this server was started with --speculative-dynamic always and has no plain "
+                "graphs: expected a start with auto, threshold or never; restart it so"
+            )
+        return self.control
 
     def specv2_use_metrics(self, labels: Mapping[str, Any]) -> None:
         """Keep Prometheus metrics with SGLang's labels from now on."""

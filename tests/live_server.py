@@ -4,11 +4,8 @@ A scheduler that crashes kills its parent, so no engine ever runs inside pytest.
 or the start meets, the error shows the end of the server's log.
 """
 
-import contextlib
 import importlib.metadata
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +19,7 @@ import psutil
 import requests
 
 from sglang_specv2 import cpu
+from sglang_specv2.server_process import end, free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -229,13 +227,7 @@ class LiveServer:
     def stop(self) -> None:
         """Ends the server and everything that it started."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._process.poll() is None:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(20)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        end(self._process, 20)
 
 
 def generate_body(prompt: Any, sampling: dict[str, Any]) -> dict[str, Any]:
@@ -274,11 +266,3 @@ def child_environment(device: str, env: Mapping[str, str]) -> dict[str, str]:
     search = [str(ROOT), *filter(None, merged.get("PYTHONPATH", "").split(os.pathsep))]
     merged["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(search))
     return cpu.environment(merged) if device == "cpu" else merged
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -158,6 +158,17 @@ def sglangs_configuration(server: ProbedServer) -> dict[str, Any]:
     }
 
 
+def require_same_globals_after_switches(server: ProbedServer, texts: Sequence[KnownText]) -> None:
+    """Asserts that SGLang's globals are after many switches what they were before."""
+    before = sglangs_configuration(server)
+    outcome = serve(server, of_many_lengths(texts[:6], 20, 80), "1s 2p")
+    server.wait_until_idle()
+
+    assert outcome.switches() >= 8
+    assert sglangs_configuration(server) == before
+    assert before["speculative_num_draft_tokens"] == 3
+
+
 def follows_the_threshold(steps: Sequence[Step]) -> bool:
     """Whether the modes are those of a policy of :data:`THRESHOLD`, from some state at first."""
     modes = [Mode.SPECULATIVE if step.speculative else Mode.PLAIN for step in steps]

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from sglang_specv2.benchmark.pairs import Pair
 from sglang_specv2.benchmark.settings import Settings
 from sglang_specv2.benchmark.telemetry import GpuMeter
+from sglang_specv2.commit import ROOT, commit
 from sglang_specv2.version import __version__
 
 _PACKAGES = ("sglang", "torch", "sglang-kernel", "flashinfer-python", "triton", "transformers")
 _VARIABLES = ("SGLANG_", "CUDA_", "NVIDIA_", "TORCH", "OMP_NUM_THREADS")
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def collect(
@@ -74,16 +72,6 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def commit() -> str | None:
-    """Of the clone that runs, with ``-dirty`` where files differ from it; None without one."""
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
-
-
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables that change what a server does; never all, since some hold secrets."""
     return {
@@ -97,5 +85,5 @@ def shown(command: Sequence[str], env: Mapping[str, str]) -> str:
     """A command to paste into a shell at the root of the clone, where Python is ``python``."""
     told = {name: value for name, value in env.items() if not name.startswith("PYTHON")}
     assignments = [f"{name}={shlex.quote(value)}" for name, value in told.items()]
-    arguments = [part.removeprefix(f"{_ROOT}{os.sep}") for part in command[1:]]
+    arguments = [part.removeprefix(f"{ROOT}{os.sep}") for part in command[1:]]
     return " ".join([*assignments, "python", shlex.join(arguments)])

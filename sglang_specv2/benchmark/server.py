@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang_specv2.benchmark.errors import ArmError
+from sglang_specv2.server_process import end, free_port
 
 LOG_TAIL_LINES, _LOG_LINE_CHARACTERS = 30, 300
 _STOP_TIMEOUT_S = 15.0
@@ -124,19 +122,4 @@ class ArmServer:
         Args:
             patience_s: for it to end by itself before it is killed.
         """
-        try:
-            self.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        end(self._process, patience_s)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,9 +15,11 @@ from typing import Any
 
 from sglang_specv2.demo.sample import NOT_YET, Snapshot
 from sglang_specv2.introspection import STATE_KEY
+from sglang_specv2.server_process import end, free_port
 
 ANSWER_TOKENS = 200
 REQUEST_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 15
 
 
 class DemoError(Exception):
@@ -37,7 +36,7 @@ class DemoServer:
 
     def __init__(self, threshold: int, log: Path) -> None:
         self.log = log
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "sglang_specv2.cli.main", "serve", "--cpu"]
         command += ["--host", "127.0.0.1", "--port", str(port)]
@@ -136,18 +135,4 @@ class DemoServer:
 
     def stop(self) -> None:
         """Ends the server and everything that it started."""
-        try:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(15)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        end(self._process, STOP_TIMEOUT_S)

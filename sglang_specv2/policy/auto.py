@@ -83,12 +83,14 @@ class AutoPolicy:
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
         require_live(batch_size)
-        rates = self._tokens_per_s(batch_size, context_tokens)
+        times = {k: self.cost.step_s(k, batch_size, context_tokens) for k in self.choices}
+        lengths = {k: self.acceptance.accept_length(batch_size, k) for k in self.choices}
+        rates = {k: lengths[k] / times[k] for k in self.choices}  # Tokens/s of one request.
         best_speculative = max(self.choices[1:], key=rates.__getitem__)
         self.speed_up = rates[best_speculative] / rates[PLAIN]
         if self._since_switch is not None:
             self._since_switch += 1
-        reason = self._reason(best_speculative, batch_size, context_tokens)
+        reason = self._reason(best_speculative, batch_size, times, lengths)
         wanted = self._wanted(rates, best_speculative)
         cause = Cause.PROBE if self._probed else Cause.ESTIMATE
         if self._steps is not None and wanted != self._steps:
@@ -101,7 +103,7 @@ class AutoPolicy:
                 self._since_switch = self._since_probe = self._probe_left = 0
                 self._backoff = 1
         self._steps = wanted
-        probe = self._probe(rates, batch_size, context_tokens)
+        probe = self._probe(batch_size, times, lengths, rates)
         if probe is not None:
             return self._decision(probe, f"probe; {reason}", Cause.PROBE)
         return self._decision(wanted, reason, cause)
@@ -121,14 +123,6 @@ class AutoPolicy:
         mode = Mode.PLAIN if steps == PLAIN else Mode.SPECULATIVE
         return Decision(mode, switched, reason, steps, cause)
 
-    def _tokens_per_s(self, batch_size: int, context_tokens: int) -> dict[int, float]:
-        """Of one request, by draft steps."""
-        return {
-            steps: self.acceptance.accept_length(batch_size, steps)
-            / self.cost.step_s(steps, batch_size, context_tokens)
-            for steps in self.choices
-        }
-
     def _wanted(self, rates: dict[int, float], best_speculative: int) -> int:
         current = self._steps
         if current is None:
@@ -141,20 +135,24 @@ class AutoPolicy:
         gains = rates[best_speculative] > rates[current] * (1 + self.margin)
         return best_speculative if gains else current
 
-    def _probe(self, rates: dict[int, float], batch_size: int, context_tokens: int) -> int | None:
+    def _probe(
+        self,
+        batch_size: int,
+        times: dict[int, float],
+        lengths: dict[int, float],
+        rates: dict[int, float],
+    ) -> int | None:
         """Draft steps of a probe that this step belongs to, if it does.
 
         A probe runs the most draft steps that would win if all drafts were accepted.
         """
-        times = {k: self.cost.step_s(k, batch_size, context_tokens) for k in self.choices}
         current = cast(int, self._steps)
         promising = [k for k in self.choices if k > current and (k + 1) / times[k] > rates[current]]
         if not promising:
             self._probe_left = 0
             return None
         steps = promising[-1]
-        length = self.acceptance.accept_length(batch_size, steps)
-        lost_s = max(0.0, times[steps] - length / rates[current])
+        lost_s = max(0.0, times[steps] - lengths[steps] / rates[current])
         if self._probe_left == 0:
             self._since_probe += 1
             entry_s = self.cost.resume_s if current == PLAIN else 0.0
@@ -171,14 +169,13 @@ class AutoPolicy:
         self.probe_cost_s += lost_s
         return steps
 
-    def _reason(self, steps: int, batch_size: int, context_tokens: int) -> str:
-        length = self.acceptance.accept_length(batch_size, steps)
-        speculative_ms, plain_ms = (
-            1e3 * self.cost.step_s(k, batch_size, context_tokens) for k in (steps, PLAIN)
-        )
+    def _reason(
+        self, steps: int, batch_size: int, times: dict[int, float], lengths: dict[int, float]
+    ) -> str:
+        speculative_ms, plain_ms = 1e3 * times[steps], 1e3 * times[PLAIN]
         return (
-            f"batch size {batch_size}: {length:.2f} tokens in {speculative_ms:.2f} ms with {steps} "
-            f"draft steps, one in {plain_ms:.2f} ms without: speed-up {self.speed_up:.2f}"
+            f"batch size {batch_size}: {lengths[steps]:.2f} tokens in {speculative_ms:.2f} ms with "
+            f"{steps} draft steps, one in {plain_ms:.2f} ms without: speed-up {self.speed_up:.2f}"
         )
 
 

@@ -9,8 +9,8 @@ from worker_scenarios import (
     follows_the_threshold,
     of_many_lengths,
     random_runs,
+    require_same_globals_after_switches,
     serve,
-    sglangs_configuration,
 )
 
 
@@ -73,10 +73,4 @@ def test_switches_are_logged(server):
 
 
 def test_sglangs_globals_are_as_before(server, texts):
-    before = sglangs_configuration(server)
-    outcome = serve(server, of_many_lengths(texts[:6], 20, 80), "1s 2p")
-    server.wait_until_idle()
-
-    assert outcome.switches() >= 8
-    assert sglangs_configuration(server) == before
-    assert before["speculative_num_draft_tokens"] == 3
+    require_same_globals_after_switches(server, texts)

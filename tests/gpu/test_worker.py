@@ -6,9 +6,9 @@ from worker_scenarios import (
     Request,
     of_many_lengths,
     random_runs,
+    require_same_globals_after_switches,
     serve,
     serve_watched,
-    sglangs_configuration,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -110,10 +110,4 @@ def _switches(server):
 
 
 def test_sglangs_globals_are_as_before(server, texts):
-    before = sglangs_configuration(server)
-    outcome = serve(server, of_many_lengths(texts[:6], 20, 80), "1s 2p")
-    server.wait_until_idle()
-
-    assert outcome.switches() >= 8
-    assert sglangs_configuration(server) == before
-    assert before["speculative_num_draft_tokens"] == 3
+    require_same_globals_after_switches(server, texts)
