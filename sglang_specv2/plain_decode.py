@@ -7,7 +7,6 @@ attention backend instance of its own (the verify graphs keep theirs), and every
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Iterator
@@ -26,46 +25,22 @@ from sglang.srt.utils.common import get_available_gpu_memory
 
 from cuda_graphs import CaptureSizes
 from sglang_specv2.capture_failures import CaptureFailures, require_room
-from sglang_specv2.draft_sync.base import DraftSync
 
 logger = logging.getLogger(__name__)
 
 
 class PlainDecodeGraphRunner(DecodeCudaGraphRunner):
-    """SGLang's decode runner at one token per request, with the draft sync captured around it.
+    """SGLang's decode runner at one token per request.
 
     The hidden states of every row are captured (FULL), because the draft reads them later.
     """
 
-    def __init__(self, model_runner: Any, attn_backend: Any, draft_sync: DraftSync) -> None:
-        self._draft_sync = draft_sync
+    def __init__(self, model_runner: Any, attn_backend: Any) -> None:
         super().__init__(model_runner, attn_backend=attn_backend)
 
     def capture_prepare(self, size: int, *args: Any, **kwargs: Any) -> Any:
         self.capture_hidden_mode = CaptureHiddenMode.FULL
         return super().capture_prepare(size, *args, **kwargs)
-
-    def capture_one_shape(self, size: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().capture_one_shape(
-            size, self._with_draft_sync(size, forward), *args, **kwargs
-        )
-
-    def _with_draft_sync(self, size: int, forward: Any) -> Any:
-        @functools.wraps(forward)
-        def forward_with_sync(
-            input_ids: Any, positions: Any, forward_batch: Any, **kwargs: Any
-        ) -> Any:
-            with self._draft_sync.branch(size):
-                output = forward(input_ids, positions, forward_batch, **kwargs)
-            self._draft_sync.stage(
-                output.hidden_states,
-                forward_batch.req_pool_indices,
-                forward_batch.out_cache_loc,
-                positions,
-            )
-            return output
-
-        return forward_with_sync
 
 
 class PlainDecodeRuntime:
@@ -73,7 +48,6 @@ class PlainDecodeRuntime:
 
     Args:
         model_runner: the target's.
-        draft_sync: captured around the target's forward.
         failures: decides what becomes of a capture that fails.
 
     Attributes:
@@ -83,7 +57,7 @@ class PlainDecodeRuntime:
         memory_gb: GPU memory the capture took, in GB as SGLang reports it.
     """
 
-    def __init__(self, model_runner: Any, draft_sync: DraftSync, failures: CaptureFailures) -> None:
+    def __init__(self, model_runner: Any, failures: CaptureFailures) -> None:
         self._model_runner = model_runner
         self.capture_s = 0.0
         self.memory_gb = 0.0
@@ -92,10 +66,10 @@ class PlainDecodeRuntime:
         if model_runner.device != "cpu" and not check_cuda_graph_backend(
             Phase.DECODE, Backend.DISABLED
         ):
-            self._capture(draft_sync, failures)
+            self._capture(failures)
         self.sizes = CaptureSizes(self._graph_runner.capture_bs if self._graph_runner else ())
 
-    def _capture(self, draft_sync: DraftSync, failures: CaptureFailures) -> None:
+    def _capture(self, failures: CaptureFailures) -> None:
         runner = self._model_runner
         before_gb = get_available_gpu_memory(runner.device, runner.gpu_id)
         start = time.perf_counter()
@@ -104,12 +78,9 @@ class PlainDecodeRuntime:
             require_room(self._least_free_gb())
             with _target_without_speculation(runner):
                 attn_backend = runner._get_attention_backend(init_new_workspace=True)
-                return attn_backend, PlainDecodeGraphRunner(runner, attn_backend, draft_sync)
+                return attn_backend, PlainDecodeGraphRunner(runner, attn_backend)
 
-        try:
-            captured = failures.attempt("the plain decode graphs", capture)
-        finally:
-            draft_sync.reset()
+        captured = failures.attempt("the plain decode graphs", capture)
         if captured is None:
             return
         self.attn_backend, self._graph_runner = captured

@@ -95,6 +95,7 @@ class PlainStep:
             BatchShapeError: the batch was prepared for something else.
         """
         self._check(batch)
+        self._draft_sync.before_step(batch.reqs)
         requests = batch.req_pool_indices
         rows = requests.shape[0]
         new_seq_lens, out_cache_loc = advance(
@@ -121,14 +122,9 @@ class PlainStep:
             )
         if padded_rows is not None and not self._runtime.can_replay(forward_batch):
             padded_rows = None
-        self._draft_sync.before_step(padded_rows)
         with self._runtime.swapped_in(graphs=padded_rows is not None):
             output = self._target.forward(forward_batch)
         logits = output.logits_output
-        if padded_rows is None:
-            self._draft_sync.stage(
-                logits.hidden_states, requests, out_cache_loc, forward_batch.positions
-            )
         if batch.has_grammar and grammar_barrier is not None:
             grammar_barrier()
         next_token_ids = self._target.sample(logits, forward_batch)
@@ -141,7 +137,7 @@ class PlainStep:
             batch,
             out_cache_loc,
             logits.hidden_states,
-            next_token_ids.to(torch.int64),
+            next_token_ids,
             next_draft_input,
         )
         return PlainStepResult(

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 128
+BLOCK, WIDE_BLOCK = 128, 4096
 
 
 # One compilation serves every batch size.
@@ -49,6 +49,36 @@ def _relay(
     tl.store(relayed_probability + request * probability_stride, zero, mask=live)
 
 
+@triton.jit(do_not_specialize=["first"])
+def _stage(
+    hidden,
+    slots,
+    positions,
+    tokens,
+    requests,
+    to_hidden,
+    to_integers,
+    hidden_stride,
+    to_hidden_stride,
+    integer_stride,
+    width,
+    first,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    to_row = first + row
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < width
+    state = tl.load(hidden + row * hidden_stride + column, mask=inside)
+    to = to_hidden + to_row * to_hidden_stride + column
+    tl.store(to, state.to(to_hidden.dtype.element_ty), mask=inside)
+    if tl.program_id(1) == 0:
+        tl.store(to_integers + to_row, tl.load(slots + row).to(tl.int64))
+        tl.store(to_integers + integer_stride + to_row, tl.load(positions + row).to(tl.int64))
+        tl.store(to_integers + 2 * integer_stride + to_row, tl.load(tokens + row).to(tl.int64))
+        tl.store(to_integers + 3 * integer_stride + to_row, tl.load(requests + row).to(tl.int64))
+
+
 def advance(
     seq_lens: torch.Tensor, req_pool_indices: torch.Tensor, req_to_token: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,4 +114,33 @@ def relay(
         relayed_probability.stride(0),
         rows,
         block=BLOCK,
+    )
+
+
+def stage(
+    hidden_states: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    tokens: torch.Tensor,
+    requests: torch.Tensor,
+    to_hidden_states: torch.Tensor,
+    to_integers: torch.Tensor,
+    first: int,
+) -> None:
+    """See :func:`sglang_specv2.step_ops.stage`. The last dimension of all must be contiguous."""
+    rows, width = hidden_states.shape
+    _stage[(rows, triton.cdiv(width, WIDE_BLOCK))](
+        hidden_states,
+        slots,
+        positions,
+        tokens,
+        requests,
+        to_hidden_states,
+        to_integers,
+        hidden_states.stride(0),
+        to_hidden_states.stride(0),
+        to_integers.stride(0),
+        width,
+        first,
+        block=WIDE_BLOCK,
     )

@@ -1,8 +1,8 @@
 """The few tensor operations between two plain graphs, each a single kernel on a GPU.
 
 A plain step of a small batch takes a few milliseconds, and everything outside its graph is launched
-one by one on the same stream: here each launch counts. :func:`advance` and :func:`relay` are what
-the plain definitions beside them say.
+one by one on the same stream: here each launch counts. :func:`advance`, :func:`relay` and
+:func:`stage` are what the plain definitions beside them say.
 """
 
 from __future__ import annotations
@@ -54,3 +54,40 @@ def relay_reference(
     """The definition of :func:`relay`."""
     relayed_token_ids[req_pool_indices] = token_ids.to(relayed_token_ids.dtype)
     relayed_probability[req_pool_indices, 0] = 0.0
+
+
+def stage(
+    hidden_states: torch.Tensor,  # [bs, width]
+    slots: torch.Tensor,  # [bs], any integer, as the next three
+    positions: torch.Tensor,
+    tokens: torch.Tensor,
+    requests: torch.Tensor,
+    to_hidden_states: torch.Tensor,  # [capacity, width], written
+    to_integers: torch.Tensor,  # [4, capacity], int64, written
+    first: int,
+) -> None:
+    """Copy the rows of a step to the rows of two buffers, from row ``first`` on."""
+    if hidden_states.is_cuda:
+        from sglang_specv2 import step_kernels
+
+        copy = step_kernels.stage
+    else:
+        copy = stage_reference
+    copy(hidden_states, slots, positions, tokens, requests, to_hidden_states, to_integers, first)
+
+
+def stage_reference(
+    hidden_states: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    tokens: torch.Tensor,
+    requests: torch.Tensor,
+    to_hidden_states: torch.Tensor,
+    to_integers: torch.Tensor,
+    first: int,
+) -> None:
+    """The definition of :func:`stage`."""
+    rows = slice(first, first + hidden_states.shape[0])
+    to_hidden_states[rows] = hidden_states
+    for column, values in zip(to_integers, (slots, positions, tokens, requests), strict=True):
+        column[rows] = values

@@ -115,7 +115,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
                 self, self.config.draft_sync, self._capture_failures
             )
         logger.info("Draft sync while not speculating: %s (%s).", choice.mode, choice.reason)
-        self.plain_runtime = PlainDecodeRuntime(target, self.draft_sync, self._capture_failures)
+        self.plain_runtime = PlainDecodeRuntime(target, self._capture_failures)
         self._additional_graph_memory_usage["plain_decode"] = self.plain_runtime.memory_gb
         self._additional_graph_time_usage["plain_decode"] = self.plain_runtime.capture_s
         self._plain = PlainStep(

@@ -191,6 +191,8 @@ _ATTENTION = (
             "ForwardBatch.seq_lens": ("attribute", "over how many"),
             "ForwardBatch.extend_seq_lens": ("attribute", "how many positions attend"),
             "ForwardBatch.spec_info": ("attribute", "how many positions a verify has"),
+            "ForwardBatch.req_pool_indices": ("attribute", "whose positions"),
+            "ForwardBatch.out_cache_loc": ("attribute", "where K and V of a step go"),
         },
         why=_READ,
         until=_CPU_API,

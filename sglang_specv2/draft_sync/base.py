@@ -10,7 +10,7 @@ token t+2): it is *in sync*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,8 +19,7 @@ import torch
 class DraftSync(ABC):
     """Keeps the draft's KV cache in step with plain decode. One instance per worker.
 
-    ``branch`` and ``stage`` run inside the capture of the plain graphs (and inside the eager plain
-    step); the other methods run on the host around a step, on the forward stream.
+    Its methods run on the host around a step, on the forward stream.
     """
 
     mode: str
@@ -28,27 +27,18 @@ class DraftSync(ABC):
     leaves_pending = False
     """Whether a plain step's rows have no proposal, so that only their token need be relayed."""
 
-    def branch(self, rows: int) -> AbstractContextManager[None]:
-        """Work that may run beside the target's forward of ``rows`` rows."""
-        return nullcontext()
-
-    def stage(
-        self,
-        hidden_states: torch.Tensor,  # [rows, width of the target's states that the draft reads]
-        req_pool_indices: torch.Tensor,  # [rows], int64; 0 for padding
-        out_cache_loc: torch.Tensor,  # [rows], int64; 0 for padding
-        positions: torch.Tensor,  # [rows], int64
-    ) -> None:
-        """Keep what this forward leaves pending."""
-        return None
+    @property
+    def pending_steps(self) -> int:
+        """Plain steps whose entries are still to be written, for every request of the last one."""
+        return 0
 
     def reset(self) -> None:
-        """Forget everything pending, for example what a graph capture staged."""
+        """Forget everything pending, for example what a calibration's made-up requests left."""
         return None
 
-    def before_step(self, rows: int | None) -> None:
-        """Called first in every step. ``rows`` is the padded size of the plain graph about to be
-        replayed, or None when the step is anything else."""
+    def before_step(self, requests: Sequence[Any] | None) -> None:
+        """Called first in every step. ``requests`` are those of the plain step about to run, in the
+        order of their rows, or None when the step is anything else."""
         return None
 
     @abstractmethod
@@ -67,7 +57,7 @@ class DraftSync(ABC):
                 token).
             out_cache_loc: [bs], int64, KV slot of the position just processed.
             hidden_states: [bs, width], of the position just processed.
-            next_token_ids: [bs], int64, just sampled.
+            next_token_ids: [bs], integer, just sampled.
             next_draft_input: EagleDraftInput whose proposal fields are to be set.
 
         Returns:

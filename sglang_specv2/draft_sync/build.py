@@ -14,7 +14,7 @@ from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.choice import SyncChoice, choose
 from sglang_specv2.draft_sync.extend import ExtendSync, OneTokenExtend
-from sglang_specv2.draft_sync.kv import KVSync
+from sglang_specv2.draft_sync.kv import BACKLOG_ROWS, KVSync
 from sglang_specv2.draft_sync.kv_projection import reason_against_loaded
 from sglang_specv2.draft_sync.proposals import EmptyProposals
 from sglang_specv2.draft_sync.unsynced import Unsynced
@@ -54,4 +54,14 @@ def build_draft_sync(
     if choice.mode == "off":
         return Unsynced(proposals), choice
     width = get_draft_input_from_target_hidden_dim(draft_runner)
-    return KVSync(draft_runner, width, slots, OneTokenExtend(worker, failures), proposals), choice
+    extend = OneTokenExtend(worker, failures)
+    rows = backlog_rows(worker.server_args)
+    return KVSync(draft_runner, width, slots, extend, proposals, rows), choice
+
+
+def backlog_rows(server_args: Any) -> int:
+    """How many rows of plain steps may wait for their entry.
+
+    None where prefixes are copied to the host: that happens as soon as a request ends.
+    """
+    return 0 if server_args.enable_hierarchical_cache else BACKLOG_ROWS

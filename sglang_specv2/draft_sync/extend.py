@@ -150,7 +150,7 @@ class ExtendSync(DraftSync):
         proposal = self._extend.run(
             batch,
             hidden_states=hidden_states,
-            next_token_ids=next_token_ids,
+            next_token_ids=next_token_ids.to(torch.int64),
             out_cache_loc=out_cache_loc,
             seq_lens=batch.seq_lens,
             seq_lens_cpu=batch.seq_lens_cpu,

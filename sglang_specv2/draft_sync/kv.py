@@ -1,13 +1,17 @@
-"""KV-only sync: each plain step first writes the draft's K and V that the previous plain step left.
+"""KV-only sync: the draft's K and V of many plain steps are written together.
 
-Invariant. *A pending entry is written by the next step that is launched, whatever that step is,
-before anything else in it.* A plain graph large enough writes it on a side branch of its own
-capture; any other step is preceded by a flush. So at most the rows of the last plain step are ever
-pending, and by position in that step's batch, not by request: it does not matter whether a request
-finished, was aborted or retracted, or gave its prefix to the radix cache in between. The slot of
-such a row was the request's when the entry was staged; if it has been handed to another request
-since, that request's own step, launched later on the same stream, writes over it before reading it.
-Each entry is written exactly once, since a second write could come after that.
+The draft runs in no plain step, so its entries have until the next other step. Each plain step
+leaves a row for each request (:mod:`sglang_specv2.draft_sync.backlog`); written together, they read
+the draft's weights once instead of once a step, which is most of what an entry costs.
+
+Invariant. *Before anything but a plain step of the same requests is launched, every pending entry
+is written.* A prefill, a speculative step, and a plain step whose requests are not exactly those of
+the last are preceded by :meth:`KVSync.catch_up`. Two things follow. Whoever reads the draft's KV
+cache, or a prefix of it that was shared meanwhile, finds it complete. And no KV slot is pending
+twice: it changes hands only when a request finishes, is aborted or is retracted, and then the
+requests differ. The entries of a request that is gone go to slots that were its own when the step
+ran; if one has been handed on since, its new owner's step is launched later on the same stream and
+writes over it before reading it.
 
 What resuming needs, the target's hidden state by request, is kept by request slot beside SGLang's
 FutureMap, whose own fields carry which rows are pending: :mod:`sglang_specv2.draft_sync.proposals`.
@@ -15,20 +19,23 @@ FutureMap, whose own fields carry which rows are pending: :mod:`sglang_specv2.dr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_utils import _eagle_prefill_tail_tokens
 
+from sglang_specv2.draft_sync.backlog import Backlog, PendingRows
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.extend import OneTokenExtend
 from sglang_specv2.draft_sync.kv_projection import PROJECTIONS, KVProjection
 from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
 
 PROPOSAL_FIELDS = ("topk_p", "topk_index", "hidden_states", "draft_probs")
+
+BACKLOG_ROWS = 512
+"""From here on arithmetic takes longer than reading the weights, and more rows save nothing."""
 
 
 class KVSync(DraftSync):
@@ -40,6 +47,8 @@ class KVSync(DraftSync):
         slots: request slots, slot 0 being padding; also the largest batch.
         extend: the one-token draft forward, for resuming.
         proposals: what a plain step relays.
+        backlog_rows: rows that may be pending; a step that has more is written at once, as every
+            step is with 0.
     """
 
     mode = "kv"
@@ -52,6 +61,7 @@ class KVSync(DraftSync):
         slots: int,
         extend: OneTokenExtend,
         proposals: EmptyProposals,
+        backlog_rows: int = BACKLOG_ROWS,
     ) -> None:
         self._draft_runner = draft_runner
         self._projection: KVProjection = PROJECTIONS[type(draft_runner.model).__name__](
@@ -59,66 +69,35 @@ class KVSync(DraftSync):
         )
         self._extend = extend
         self._proposals = proposals
-        self._embedding_is_shared = draft_runner.ps.tp_size > 1
         device, dtype = draft_runner.device, draft_runner.model_config.dtype
         self._hidden = torch.zeros((slots, hidden_size), dtype=dtype, device=device)
-
-        # What the last plain step left, by position in its batch: KV slot, position, request slot.
-        # A KV slot of 0, SGLang's padding slot, is nothing to write.
-        self._staged = torch.zeros((slots, 3), dtype=torch.int64, device=device)
-        self._token = torch.zeros((slots,), dtype=torch.int64, device=device)
-        self._staged_rows = 0
-        self._pending = 0
+        self._backlog = Backlog(backlog_rows, hidden_size, dtype, device)
+        self._requests: tuple[Any, ...] = ()
         self._resume = False
-        self._side_stream = (
-            torch.cuda.Stream(device=device) if torch.device(device).type == "cuda" else None
-        )
 
-    @contextmanager
-    def branch(self, rows: int) -> Iterator[None]:
-        if self._side_stream is None or not torch.cuda.is_current_stream_capturing():
-            self._write(rows)
-            yield
-            return
-        # With tensor parallelism the embedding is a collective: the main stream keeps its order
-        # among the ranks.
-        embeds = self._projection.embed(self._token[:rows]) if self._embedding_is_shared else None
-        main = torch.cuda.current_stream()
-        self._side_stream.wait_stream(main)
-        with torch.cuda.stream(self._side_stream):
-            self._write(rows, embeds)
-        yield
-        main.wait_stream(self._side_stream)
-
-    def stage(
-        self,
-        hidden_states: torch.Tensor,
-        req_pool_indices: torch.Tensor,
-        out_cache_loc: torch.Tensor,
-        positions: torch.Tensor,
-    ) -> None:
-        rows = req_pool_indices.shape[0]
-        self._hidden[req_pool_indices] = hidden_states
-        torch.stack((out_cache_loc, positions, req_pool_indices), dim=1, out=self._staged[:rows])
-        self._staged_rows = rows
+    @property
+    def pending_steps(self) -> int:
+        return self._backlog.steps
 
     def reset(self) -> None:
-        self._staged.zero_()
-        self._staged_rows = 0
-        self._pending = 0
+        self._backlog.clear()
 
-    def before_step(self, rows: int | None) -> None:
-        if self._pending and (rows is None or rows < self._pending):
-            self._write(self._pending)
-            self._staged_rows = 0
-        self._pending = 0
-        if rows is None:
+    def before_step(self, requests: Sequence[Any] | None) -> None:
+        if not self._backlog.rows:
             return
-        if rows > self._staged_rows:
-            # Rows past those just staged still hold what an earlier, larger batch left there.
-            self._staged[self._staged_rows : rows].zero_()
-        # The replay to come stages its own, padding included.
-        self._staged_rows = rows
+        same = requests is not None and tuple(requests) == self._requests
+        if not same or not self._backlog.has_room(len(self._requests)):
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write every pending entry."""
+        if not self._backlog.rows:
+            return
+        rows = self._backlog.pending()
+        self._write(rows)
+        last = len(self._requests)
+        self._hidden[rows.requests[-last:]] = rows.hidden_states[-last:]
+        self._backlog.clear()
 
     def after_plain_step(
         self,
@@ -128,11 +107,16 @@ class KVSync(DraftSync):
         next_token_ids: torch.Tensor,
         next_draft_input: Any,
     ) -> bool:
-        rows = next_token_ids.shape[0]
-        self._token[:rows].copy_(next_token_ids)
-        self._pending = rows
+        requests = batch.req_pool_indices
+        rows = PendingRows(hidden_states, out_cache_loc, batch.seq_lens, next_token_ids, requests)
+        if self._backlog.has_room(len(batch.reqs)):
+            self._backlog.add(rows)
+            self._requests = tuple(batch.reqs)
+        else:
+            self._write(rows)
+            self._hidden[requests] = hidden_states
         self._resume = True
-        self._proposals.fill(next_draft_input, rows)
+        self._proposals.fill(next_draft_input, len(batch.reqs))
         return False
 
     def prefill(
@@ -189,12 +173,10 @@ class KVSync(DraftSync):
                 setattr(draft_input, name, merged)
         return True
 
-    def _write(self, rows: int, embeds: torch.Tensor | None = None) -> None:
-        """Compute and store K and V of the first ``rows`` rows of the last plain step."""
-        if embeds is None:
-            embeds = self._projection.embed(self._token[:rows])
-        slots, positions, requests = self._staged[:rows].t().contiguous()
-        self._store(slots, *self._projection(embeds, self._hidden[requests], positions))
+    def _write(self, rows: PendingRows) -> None:
+        """Compute K and V of the rows, and store them."""
+        embeds = self._projection.embed(rows.tokens.to(torch.int64))
+        self._store(rows.slots, *self._projection(embeds, rows.hidden_states, rows.positions))
 
     def _store(self, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         layer = self._projection.attention.attn

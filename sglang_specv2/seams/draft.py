@@ -57,7 +57,6 @@ _DRAFT_WORKER_SEAMS = (
         _RUNNER,
         {
             "tp_group": ("attribute", "what draft_tp_context takes"),
-            "ps": ("attribute", "over how many ranks the embedding is spread"),
             "model": ("attribute", "the draft's modules"),
             "model_config": ("attribute", "dtype and architecture of the draft"),
             "token_to_kv_pool": ("attribute", "where the draft's K and V go"),
@@ -82,10 +81,10 @@ _DRAFT_WORKER_SEAMS = (
         until=_ONE_TOKEN_API,
     ),
     Seam(
-        "sglang.srt.distributed.parallel_state_wrapper.ParallelState.tp_size",
+        "sglang.srt.server_args.ServerArgs.enable_hierarchical_cache",
         "attribute",
-        "over how many ranks the embedding is spread",
-        _DRAFT_MODEL,
+        "are prefixes copied to the host, so that no entry may be pending when a request ends",
+        "SGLang copies the draft's KV cache with the target's",
         _KV_API,
     ),
     *members(

@@ -98,12 +98,14 @@ _CALIBRATION = (
         _TIMED,
         _TIMING_API,
     ),
-    Seam(
-        "sglang.srt.distributed.parallel_state_wrapper.ParallelState.tp_rank",
-        "attribute",
-        "whose times count",
-        _TIMED,
-        _TIMING_API,
+    *members(
+        "sglang.srt.distributed.parallel_state_wrapper.ParallelState",
+        {
+            "tp_rank": ("attribute", "whose times count"),
+            "tp_size": ("attribute", "over how many GPUs they were measured"),
+        },
+        why=_TIMED,
+        until=_TIMING_API,
     ),
     Seam(
         "sglang.srt.distributed.parallel_state.GroupCoordinator.broadcast_object",

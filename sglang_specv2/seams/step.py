@@ -211,9 +211,6 @@ _TARGET_SEAMS = (
                 "return_hidden_states_before_norm)",
                 "a batch as the target takes it",
             ),
-            "ForwardBatch.positions": ("attribute", "staged for the draft"),
-            "ForwardBatch.req_pool_indices": ("attribute", "staged for the draft"),
-            "ForwardBatch.out_cache_loc": ("attribute", "staged for the draft"),
         },
         why=_PLAIN,
         until=_MODE_API,
@@ -227,7 +224,6 @@ _GRAPH_SEAMS = (
         {
             "__init__": ("(self, model_runner, *, attn_backend, ...)", "captures at once"),
             "capture_prepare": ("(self, size, ...)", "before each size: hidden mode FULL"),
-            "capture_one_shape": ("(self, size, forward, ...)", "puts the draft sync around"),
             "can_run_graph": ("(self, forward_batch)", "would it replay a graph for a batch"),
             "capture_bs": ("attribute", "capture sizes"),
             "capture_hidden_mode": ("attribute", "the draft reads hidden states of every row"),

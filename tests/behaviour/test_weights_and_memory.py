@@ -33,6 +33,8 @@ def other_target(tmp_path_factory, trained_pair):
 
 
 def update(server, folder):
+    """Of an idle server: SGLang's scheduler ends when it cannot flush its cache with it."""
+    server.wait_until_idle()
     return server.post("/update_weights_from_disk", {"model_path": str(folder)})
 
 

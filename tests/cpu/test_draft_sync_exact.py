@@ -70,7 +70,7 @@ def test_without_sync_the_same_comparison_fails(off, texts):
 @pytest.mark.parametrize("plain_steps", [1, 2, 17])
 def test_entries_equal_those_of_upstreams_draft_extend(kv, extend, texts, plain_steps):
     """Upstream's own extend of all accepted tokens, with speculation always on, and our servers."""
-    requests = [Request(text, 60) for text in texts[:4]]
+    requests = [Request(text, 80) for text in texts[:4]]
     _, upstream = serve_watched(extend, requests, "1s")
     for server in (kv, extend):
         _, mine = serve_watched(server, requests, f"2s {plain_steps}p")

@@ -42,7 +42,13 @@ def test_nothing_is_caught_without_a_fault(server, texts):
 
 
 @pytest.mark.parametrize(
-    "fault", ["forget_the_pending_write", "wrong_slot", "wrong_draft_position"]
+    "fault",
+    [
+        "forget_the_pending_write",
+        "wrong_slot",
+        "wrong_draft_position",
+        "tokens_of_the_step_before",
+    ],
 )
 def test_a_wrong_draft_entry_is_seen(server, plant, texts, fault):
     """In accept lengths too, but for the wrong position: the trained draft hardly minds it."""

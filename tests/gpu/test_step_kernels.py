@@ -32,3 +32,13 @@ def test_the_kernels_do_what_their_definitions_say(rows):
         step_ops.relay_reference(tokens, requests, *wanted)
         assert torch.equal(relayed, wanted[0])
         assert torch.equal(probability, wanted[1])
+
+        for width, first in ((12288, 0), (100, 5), (4097, 99)):
+            hidden = torch.rand(rows, width, device="cuda").to(torch.bfloat16)
+            integers = [tokens, *torch.randint(0, 2**40, (3, rows), device="cuda")]
+            to = [torch.zeros(rows + 99, width, dtype=torch.bfloat16, device="cuda")]
+            to.append(torch.zeros(4, rows + 99, dtype=torch.int64, device="cuda"))
+            expected = [buffer.clone() for buffer in to]
+            step_ops.stage(hidden, *integers, *to, first)
+            step_ops.stage_reference(hidden, *integers, *expected, first)
+            assert all(map(torch.equal, to, expected))

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_specv2.step_ops import advance, relay
+from sglang_specv2.step_ops import advance, relay, stage
 
 SLOTS, POSITIONS = 9, 12
 rows = st.lists(st.integers(1, SLOTS - 1), min_size=1, max_size=SLOTS - 1, unique=True)
@@ -39,3 +39,18 @@ def test_a_pending_row_relays_its_token_and_a_probability_of_zero(requests, topk
     assert relayed_tokens.tolist() == [expected.get(slot, -7) for slot in range(SLOTS)]
     assert (probability[:, 0] == 0).tolist() == [slot in expected for slot in range(SLOTS)]
     assert (probability[:, 1:] == 1).all()
+
+
+@given(st.integers(1, 4), st.integers(0, 5), st.sampled_from([torch.int32, torch.int64]))
+def test_a_steps_rows_are_copied_behind_those_that_are_there(rows, first, dtype):
+    hidden, (slots, positions, tokens, requests) = torch.rand(rows, 3), torch.randint(9, (4, rows))
+    to_hidden, to_integers = torch.zeros(10, 3), torch.full((4, 10), -1)
+
+    stage(hidden, slots, positions, tokens.to(dtype), requests, to_hidden, to_integers, first)
+
+    assert torch.equal(to_hidden[first : first + rows], hidden)
+    assert (to_hidden.count_nonzero(dim=1) > 0).sum() == rows
+    assert torch.equal(
+        to_integers[:, first : first + rows], torch.stack((slots, positions, tokens, requests))
+    )
+    assert (to_integers >= 0).sum() == 4 * rows

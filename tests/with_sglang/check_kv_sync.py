@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_specv2.draft_sync import kv
+from sglang_specv2.draft_sync.build import backlog_rows
 from sglang_specv2.draft_sync.kv import KVSync
 from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
 
 WIDTH, HIDDEN = 4, 6
-SIZES = (2, 4, 8)
 
 
 class Draft:
@@ -35,16 +35,17 @@ class Projection:
 
 
 class Pool:
-    """What lies in each KV slot, and how often it was written."""
+    """What lies in each KV slot, and how many rows were written at a time."""
 
     def __init__(self):
-        self.entries, self.writes = {}, {}
+        self.entries, self.writes = {}, []
 
     def set_kv_buffer(self, layer, slots, keys, values):
+        assert len(set(slots.tolist())) == len(slots), "of two writes at once, any may be the last"
+        self.writes.append(len(slots))
         for slot, key, value in zip(slots.tolist(), keys[:, 0], values[:, 0], strict=True):
             assert torch.equal(value, -key)
             self.entries[slot] = tuple(key.tolist())
-            self.writes[slot] = self.writes.get(slot, 0) + 1
 
 
 class Extend:
@@ -73,111 +74,165 @@ def _projection():
 
 
 class Steps:
-    """Runs steps through a sync as the worker does, and knows what has to be written."""
+    """Runs steps through a sync as the worker does, and knows what has to be written.
 
-    def __init__(self):
+    KV slots that are given back are handed out again at once, the last one first.
+    """
+
+    def __init__(self, backlog_rows=kv.BACKLOG_ROWS):
         self.pool, self.extend = Pool(), Extend()
         draft_runner = SimpleNamespace(
             model=Draft(),
             device="cpu",
-            ps=SimpleNamespace(tp_size=1),
             model_config=SimpleNamespace(dtype=torch.float32),
             token_to_kv_pool=self.pool,
         )
         proposals = EmptyProposals(SLOTS, 1, HIDDEN, torch.float32, None, "cpu")
-        self.sync = KVSync(draft_runner, WIDTH, SLOTS, self.extend, proposals)
-        self.due, self.written = {}, {}
-        self.lengths = dict.fromkeys(range(1, SLOTS), 0)
+        self.sync = KVSync(draft_runner, WIDTH, SLOTS, self.extend, proposals, backlog_rows)
+        self.free_slots = list(range(SLOTS * POSITIONS, 0, -1))
+        self.live, self.due, self.hidden = {}, {}, {}
         self.clock = 0
 
     def other(self):
         """A prefill or a speculative step."""
         self.sync.before_step(None)
-        self._settle()
+        assert self.sync.pending_steps == 0
+        for request, slots in self.live.items():
+            for slot in slots:
+                assert self.pool.entries[slot] == self.due[slot]
+            if slots:
+                assert self.sync._hidden[request, 0] == self.hidden[request]
 
-    def plain(self, requests, padded):
-        """``padded``: the size of the graph that is replayed, or None."""
+    def join(self, request):
+        self.other()
+        self.live.setdefault(request, [])
+
+    def leave(self, request):
+        self.free_slots += self.live.pop(request)
+
+    def plain(self):
+        """A plain step of all live requests."""
+        if not self.live:
+            return
         self.clock += 1
-        slots, positions, hidden, tokens = [], [], [], []
-        for request in requests:
-            position, self.lengths[request] = self.lengths[request], self.lengths[request] + 1
-            positions.append(position)
-            slots.append(request * POSITIONS + position)
-            hidden.append(1000.0 * self.clock + request)
-            tokens.append(100 * self.clock + request)
-        rows = torch.tensor([[h] * WIDTH for h in hidden])
-        self.sync.before_step(padded)
-        if padded is None:
-            self._settle()
-            self._stage(rows, requests, slots, positions)
-        else:
-            empty = [0] * (padded - len(requests))
-            # A replay changes tensors and runs no Python.
-            attributes = dict(vars(self.sync))
-            with self.sync.branch(padded):
-                pass
-            self._settle()
-            rows = torch.cat((rows, torch.full((len(empty), WIDTH), -1.0)))
-            self._stage(rows, requests + empty, slots + empty, positions + empty)
-            vars(self.sync).update(attributes)
+        requests = list(self.live)
+        batch = SimpleNamespace(
+            reqs=[f"r{request}" for request in requests],
+            req_pool_indices=torch.tensor(requests),
+            seq_lens=torch.tensor([len(self.live[request]) for request in requests]),
+        )
+        self.sync.before_step(batch.reqs)
+        hidden = [1000.0 * self.clock + request for request in requests]
+        tokens = [100 * self.clock + request for request in requests]
+        for request, token, state in zip(requests, tokens, hidden, strict=True):
+            slots = self.live[request]
+            slots.append(self.free_slots.pop())
+            self.due[slots[-1]] = float(token), state, float(len(slots) - 1)
+            self.hidden[request] = state
         draft_input = SimpleNamespace()
         self.sync.after_plain_step(
-            None, torch.tensor(slots), rows[: len(requests)], torch.tensor(tokens), draft_input
+            batch,
+            torch.tensor([self.live[request][-1] for request in requests]),
+            torch.tensor([[h] * WIDTH for h in hidden]),
+            torch.tensor(tokens, dtype=torch.int32),
+            draft_input,
         )
         assert pending_rows(draft_input).all()
-        self.due = {
-            slot: (float(token), state, float(position))
-            for slot, token, state, position in zip(slots, tokens, hidden, positions, strict=True)
-        }
-
-    def _stage(self, hidden, requests, slots, positions):
-        self.sync.stage(hidden, *map(torch.tensor, (requests, slots, positions)))
-
-    def _settle(self):
-        """By now all that was due is written, once, and nothing else but padding ever was."""
-        self.written |= self.due
-        self.due = {}
-        found = {slot: entry for slot, entry in self.pool.entries.items() if slot}
-        assert found == self.written
-        assert all(count == 1 for slot, count in self.pool.writes.items() if slot)
 
 
-batches = st.lists(st.integers(1, SLOTS - 1), min_size=1, max_size=10, unique=True)
+requests = st.integers(1, SLOTS - 1)
+steps_of_all_kinds = st.one_of(
+    st.tuples(st.just("plain"), st.integers(1, 5)),
+    st.tuples(st.just("join"), requests),
+    st.tuples(st.just("leave"), requests),
+    st.just(("other", None)),
+)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.none(), st.tuples(batches, st.booleans())), max_size=12))
-def test_what_is_pending_is_written_once_by_the_next_step(sequence):
-    """None is a step that is not plain; else the requests, and whether a graph may be replayed."""
-    steps = Steps()
-    for step in sequence:
-        if step is None:
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([0, 1, 3, 8, 512]), st.lists(steps_of_all_kinds, max_size=20))
+def test_every_entry_is_there_before_anyone_reads_it(backlog_rows, sequence):
+    steps = Steps(backlog_rows)
+    for kind, value in sequence:
+        if kind == "plain":
+            for _ in range(value):
+                steps.plain()
+        elif kind == "join":
+            steps.join(value)
+        elif kind == "leave" and value in steps.live:
+            steps.leave(value)
+        elif kind == "other":
             steps.other()
-        else:
-            requests, graphs = step
-            fitting = [size for size in SIZES if size >= len(requests)]
-            steps.plain(requests, fitting[0] if graphs and fitting else None)
     steps.other()
 
 
-def test_what_a_capture_staged_is_forgotten():
-    steps = Steps()
-    for size in reversed(SIZES):
-        with steps.sync.branch(size):
-            pass
-        steps._stage(torch.ones(size, WIDTH), *[[1] * size] * 3)
-    steps.pool.entries.clear()
-    steps.pool.writes.clear()
+def of_requests(*numbers, backlog_rows=kv.BACKLOG_ROWS):
+    steps = Steps(backlog_rows)
+    for number in numbers:
+        steps.join(number)
+    return steps
+
+
+def test_plain_steps_of_the_same_requests_are_written_together():
+    steps = of_requests(3, 5)
+    for _ in range(4):
+        steps.plain()
+
+    assert steps.sync.pending_steps == 4
+    assert steps.pool.writes == []
+    steps.other()
+    assert steps.pool.writes == [8]
+
+
+def test_a_full_backlog_is_written_before_the_next_step():
+    steps = of_requests(3, 5, backlog_rows=7)
+    for _ in range(4):
+        steps.plain()
+
+    assert steps.pool.writes == [6]
+    assert steps.sync.pending_steps == 1
+
+
+def test_a_request_that_leaves_has_its_entries_written_before_its_slots_are_used_again():
+    steps = of_requests(3, 5)
+    steps.plain()
+    steps.leave(5)
+    steps.plain()
+
+    assert steps.pool.writes == [2]
+    steps.other()
+
+
+@pytest.mark.parametrize("backlog_rows", [0, 1])
+def test_a_step_that_does_not_fit_is_written_at_once(backlog_rows):
+    steps = of_requests(3, 5, backlog_rows=backlog_rows)
+    steps.plain()
+
+    assert steps.pool.writes == [2]
+    assert steps.sync.pending_steps == 0
+    steps.other()
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_nothing_waits_where_prefixes_are_copied_to_the_host(copied):
+    server_args = SimpleNamespace(enable_hierarchical_cache=copied)
+
+    assert (backlog_rows(server_args) == 0) is copied
+
+
+def test_what_a_calibration_left_is_forgotten():
+    steps = of_requests(3)
+    steps.plain()
     steps.sync.reset()
+    steps.live.clear()
+    steps.other()
 
-    steps.plain([3], padded=8)
-
-    assert {slot for slot in steps.pool.entries if slot} == set()
+    assert steps.pool.writes == []
 
 
 @pytest.fixture
 def steps():
-    return Steps()
+    return of_requests(3, 2)
 
 
 @pytest.fixture
@@ -186,7 +241,7 @@ def batch():
 
 
 def test_resuming_proposes_for_pending_rows_and_keeps_the_others_proposals(steps, batch):
-    steps.plain([3, 2], padded=None)
+    steps.plain()
     steps.other()
     draft_input = batch.spec_info
     draft_input.topk_p = torch.tensor([[0.0], [0.5], [0.0]])
@@ -202,7 +257,7 @@ def test_resuming_proposes_for_pending_rows_and_keeps_the_others_proposals(steps
 
 
 def test_resuming_asks_for_the_last_position_of_each_row(steps, batch):
-    steps.plain([3, 2], padded=None)
+    steps.plain()
     steps.other()
     batch.spec_info.topk_p = torch.tensor([[0.0], [0.5], [0.0]])
 
@@ -221,14 +276,14 @@ def test_rows_in_sync_need_no_draft_forward(steps, batch):
     assert steps.sync.before_speculative_step(batch) is False
     assert steps.extend.asked is None
 
-    steps.plain([3], padded=None)
+    steps.plain()
     steps.other()
     assert steps.sync.before_speculative_step(batch) is True
     assert steps.sync.before_speculative_step(batch) is False, "once for an off period"
 
 
 def test_lengths_on_the_gpu_only_are_enough(steps, batch):
-    steps.plain([3, 7, 2], padded=None)
+    steps.plain()
     steps.other()
     batch.seq_lens_cpu = None
 

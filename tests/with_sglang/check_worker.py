@@ -74,7 +74,7 @@ def worker(runner, sync, calls, monkeypatch):
     worker._capture_failures = CaptureFailures()
     worker._calibration_failure, worker._auto_asked_for = None, False
     worker._draft_reads_last = True
-    worker.plain_runtime = PlainDecodeRuntime(runner, sync, CaptureFailures())
+    worker.plain_runtime = PlainDecodeRuntime(runner, CaptureFailures())
     worker._plain = FakePlainStep(calls)
     worker.selector = worker._build_selector(CaptureSizes(()))
     worker._draft_prefill = lambda *args: calls.append("draft's own prefill")
@@ -109,7 +109,7 @@ def test_a_prefill_first_writes_what_is_pending_and_is_upstreams(worker, batch, 
 
     assert worker.forward_batch_generation(batch).name == "upstream's result"
 
-    assert calls == ["before step of None", "upstream"]
+    assert calls == ["before None", "upstream"]
 
 
 def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
@@ -117,7 +117,7 @@ def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
 
     assert result.name == "upstream's result"
 
-    assert calls == ["before step of None", "resume", "the usual draft steps", "upstream"]
+    assert calls == ["before None", "resume", "the usual draft steps", "upstream"]
     assert worker.step_log.counters.resumes == 1
     assert worker.draft_worker.draft_runner.war_fastpath_read_done_event is None
 
@@ -247,7 +247,7 @@ def test_a_tier_is_put_in_before_its_step(worker, batch, calls):
         decide=lambda batch_size: Decision(Mode.SPECULATIVE, False, "as scripted", steps=1),
     )
     worker.forward_batch_generation(batch)
-    assert calls == ["before step of None", "resume", "1 draft steps", "upstream"]
+    assert calls == ["before None", "resume", "1 draft steps", "upstream"]
     assert worker.specv2_status()["draft_steps"] == 1
 
 

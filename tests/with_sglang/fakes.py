@@ -65,16 +65,11 @@ class FakeSync(DraftSync):
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.staged: tuple[torch.Tensor, ...] | None = None
         self.after: tuple[Any, ...] | None = None
         self.reads_last = False
 
-    def before_step(self, rows: int | None) -> None:
-        self.calls.append(f"before step of {rows}")
-
-    def stage(self, *staged: torch.Tensor) -> None:
-        self.calls.append("stage")
-        self.staged = staged
+    def before_step(self, requests: Any) -> None:
+        self.calls.append(f"before {requests and [request.rid for request in requests]}")
 
     def after_plain_step(self, *after: Any) -> bool:
         self.calls.append("after")

@@ -1,8 +1,8 @@
 """Writes the draft's K and V of all live requests after every decode step, while a folder exists.
 
 A file per step and rank holds, for each request, K and V of the positions whose entries must be
-there by then: all before the position that the step began with. The entry of that position is
-written by a speculative step and may be left pending by a plain one.
+there by then: all before the position that the step began with, less those that plain steps left
+pending.
 """
 
 from __future__ import annotations
@@ -26,11 +26,17 @@ def install(folder: str) -> None:
         lengths = batch.seq_lens.tolist() if wanted else []
         result = original(worker, batch, *args, **kwargs)
         if wanted:
+            lengths = [length - _pending(worker) for length in lengths]
             name = f"{next(numbers):06d}-rank{worker.ps.tp_rank}.pt"
             torch.save(_entries(worker, batch, lengths), out / name)
         return result
 
     SpecV2Worker.forward_batch_generation = forward
+
+
+def _pending(worker: Any) -> int:
+    """How many positions before the one that the step began with have no entry yet."""
+    return max(0, worker.draft_sync.pending_steps - 1) if worker.draft_sync is not None else 0
 
 
 def _entries(

@@ -24,35 +24,38 @@ def forget_the_pending_write(in_force: InForce) -> None:
 
     original = KVSync._write
 
-    def _write(self: Any, *args: Any, **kwargs: Any) -> None:
+    def _write(self: Any, rows: Any) -> None:
         if not in_force():
-            original(self, *args, **kwargs)
+            original(self, rows)
 
     KVSync._write = _write
 
 
 def wrong_slot(in_force: InForce) -> None:
     """The draft's entry goes one KV slot further."""
-    from sglang_specv2.draft_sync.kv import KVSync
-
-    original = KVSync.stage
-
-    def stage(self: Any, hidden_states: Any, requests: Any, slots: Any, positions: Any) -> None:
-        original(self, hidden_states, requests, slots + int(in_force()), positions)
-
-    KVSync.stage = stage
+    _write_other(in_force, lambda rows: rows._replace(slots=rows.slots + 1))
 
 
 def wrong_draft_position(in_force: InForce) -> None:
     """The draft's entry is rotated to the next position."""
+    _write_other(in_force, lambda rows: rows._replace(positions=rows.positions + 1))
+
+
+def tokens_of_the_step_before(in_force: InForce) -> None:
+    """An entry that waited beside those of other steps is computed from the token of the one
+    before."""
+    _write_other(in_force, lambda rows: rows._replace(tokens=rows.tokens.roll(1, dims=0)))
+
+
+def _write_other(in_force: InForce, change: Callable[[Any], Any]) -> None:
     from sglang_specv2.draft_sync.kv import KVSync
 
-    original = KVSync.stage
+    original = KVSync._write
 
-    def stage(self: Any, hidden_states: Any, requests: Any, slots: Any, positions: Any) -> None:
-        original(self, hidden_states, requests, slots, positions + int(in_force()))
+    def _write(self: Any, rows: Any) -> None:
+        original(self, change(rows) if in_force() else rows)
 
-    KVSync.stage = stage
+    KVSync._write = _write
 
 
 def proposal_of_the_wrong_rows(in_force: InForce) -> None:
@@ -291,28 +294,26 @@ def capture_fails(in_force: InForce) -> None:
     none, tries all the same."""
     from sglang_specv2.plain_decode import PlainDecodeGraphRunner, PlainDecodeRuntime
 
-    with_draft_sync = PlainDecodeGraphRunner._with_draft_sync
+    capture_one_shape = PlainDecodeGraphRunner.capture_one_shape
 
-    def _with_draft_sync(self: Any, size: int, forward: Any) -> Any:
-        captured = with_draft_sync(self, size, forward)
-
-        @functools.wraps(captured)
-        def run_out(*args: Any, **kwargs: Any) -> Any:
-            output = captured(*args, **kwargs)
+    def capture(self: Any, size: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(forward)
+        def run_out(*inputs: Any, **options: Any) -> Any:
+            output = forward(*inputs, **options)
             half_way = size < max(self.capture_bs) and torch.cuda.is_current_stream_capturing()
             if in_force() and half_way:
                 raise torch.OutOfMemoryError("planted: CUDA out of memory")
             return output
 
-        return run_out
+        return capture_one_shape(self, size, run_out, *args, **kwargs)
 
-    PlainDecodeGraphRunner._with_draft_sync = _with_draft_sync
+    PlainDecodeGraphRunner.capture_one_shape = capture
     runtime_init, graphs_init = PlainDecodeRuntime.__init__, PlainDecodeGraphRunner.__init__
 
-    def init_runtime(self: Any, model_runner: Any, draft_sync: Any, failures: Any) -> None:
-        runtime_init(self, model_runner, draft_sync, failures)
+    def init_runtime(self: Any, model_runner: Any, failures: Any) -> None:
+        runtime_init(self, model_runner, failures)
         if in_force() and model_runner.device == "cpu":
-            self._capture(draft_sync, failures)
+            self._capture(failures)
 
     def init_graphs(self: Any, model_runner: Any, *args: Any) -> None:
         if model_runner.device == "cpu":
@@ -329,6 +330,7 @@ FAULTS: dict[str, Callable[[InForce], None]] = {
         forget_the_pending_write,
         wrong_slot,
         wrong_draft_position,
+        tokens_of_the_step_before,
         proposal_of_the_wrong_rows,
         full_prefill_while_off,
         stride_of_a_verify,

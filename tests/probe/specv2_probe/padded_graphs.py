@@ -1,8 +1,7 @@
-"""Stands in for the plain graphs where there is no GPU: the same padding and staging, run eagerly.
+"""Stands in for the plain graphs where there is no GPU: the same padding, run eagerly.
 
 The value names the capture sizes, ``2,4,8``. What a captured graph replays is called here as it
-would have been captured: the draft sync's branch, the target's forward on padded static rows, the
-staging of what it leaves. Only the order of the branch and the forward is fixed.
+would have been captured: the target's forward on padded static rows.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ def install(sizes: str) -> None:
 
     original = plain_decode.PlainDecodeRuntime.__init__
 
-    def __init__(self: Any, model_runner: Any, draft_sync: Any, failures: Any) -> None:
-        original(self, model_runner, draft_sync, failures)
+    def __init__(self: Any, model_runner: Any, failures: Any) -> None:
+        original(self, model_runner, failures)
         captured = [int(size) for size in sizes.split(",")]
-        self._graph_runner = _PaddedRunner(model_runner, draft_sync, captured)
+        self._graph_runner = _PaddedRunner(model_runner, captured)
         self.sizes = plain_decode.CaptureSizes(captured)
 
     plain_decode.PlainDecodeRuntime.__init__ = __init__
@@ -30,9 +29,8 @@ def install(sizes: str) -> None:
 class _PaddedRunner:
     """The part of SGLang's DecodeCudaGraphRunner that a plain step meets."""
 
-    def __init__(self, model_runner: Any, draft_sync: Any, sizes: list[int]) -> None:
+    def __init__(self, model_runner: Any, sizes: list[int]) -> None:
         self._model_runner = model_runner
-        self._draft_sync = draft_sync
         self.capture_bs = sizes
         self.bs = 0
 
@@ -57,11 +55,7 @@ class _PaddedRunner:
             seq_lens_cpu=padded(forward_batch.seq_lens_cpu, 1),
         )
         self._model_runner.attn_backend.init_forward_metadata(batch)
-        with self._draft_sync.branch(self.bs):
-            output = self._model_runner.model.forward(batch.input_ids, batch.positions, batch)
-        self._draft_sync.stage(
-            output.hidden_states, batch.req_pool_indices, batch.out_cache_loc, batch.positions
-        )
+        output = self._model_runner.model.forward(batch.input_ids, batch.positions, batch)
         return dataclasses.replace(
             output,
             next_token_logits=output.next_token_logits[:rows],

@@ -1,19 +1,20 @@
-"""Times the plain graphs with the draft sync captured in them and without, in one process.
+"""Times plain steps with the draft sync and without, in one process.
 
-After the worker has captured, the same family is captured again around a sync that does nothing,
-and both are replayed in turn, timed with CUDA events.
+A step is here the replay of the plain graph, and with the sync all that it does before and after:
+the staging of each step's rows, and the writes of K and V that come due. Timed with CUDA events.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 BATCH_SIZES = (8, 32, 128)
-REPLAYS = 50
+STEPS = 64
 ROUNDS = 8
 
 
@@ -32,43 +33,53 @@ def install(path: str) -> None:
 
 
 def _measure(worker: Any) -> list[dict[str, Any]]:
-    from sglang.srt.model_executor.runner.shape_key import ShapeKey
-
-    from sglang_specv2.capture_failures import CaptureFailures
-    from sglang_specv2.draft_sync.unsynced import Unsynced
-    from sglang_specv2.plain_decode import PlainDecodeRuntime
-
-    bare = PlainDecodeRuntime(worker.target_worker.model_runner, Unsynced(None), CaptureFailures())
     lines = []
     for size in BATCH_SIZES:
         if size not in worker.plain_runtime.sizes:
             continue
-        samples: dict[str, list[float]] = {"with": [], "without": []}
+        samples: dict[bool, list[float]] = {True: [], False: []}
         for _ in range(ROUNDS):
-            for name, runtime in (("with", worker.plain_runtime), ("without", bare)):
-                backend = runtime._graph_runner.backend
-                samples[name].append(_replay_ms(backend, ShapeKey(size=size)))
-        medians = {name: statistics.median(values) for name, values in samples.items()}
+            for synced, values in samples.items():
+                values.append(_step_ms(worker, size, synced))
+        with_ms, without_ms = statistics.median(samples[True]), statistics.median(samples[False])
         lines.append(
             {
                 "batch_size": size,
-                "replays_each": REPLAYS * ROUNDS,
-                "with_sync_ms": medians["with"],
-                "without_ms": medians["without"],
-                "share": medians["with"] / medians["without"] - 1,
+                "steps_each": STEPS * ROUNDS,
+                "with_sync_ms": with_ms,
+                "without_ms": without_ms,
+                "share": with_ms / without_ms - 1,
             }
         )
-    worker.draft_sync.reset()
     return lines
 
 
-def _replay_ms(backend: Any, key: Any) -> float:
-    for _ in range(5):
+def _step_ms(worker: Any, size: int, synced: bool) -> float:
+    from sglang.srt.model_executor.runner.shape_key import ShapeKey
+
+    backend, key = worker.plain_runtime._graph_runner.backend, ShapeKey(size=size)
+    sync, device = worker.draft_sync, worker.device
+    rows = torch.arange(1, size + 1, device=device)
+    batch = SimpleNamespace(reqs=list(range(size)), req_pool_indices=rows, seq_lens=rows)
+    hidden_states = torch.randn(
+        (size, sync._hidden.shape[1]), dtype=sync._hidden.dtype, device=device
+    )
+
+    def step() -> None:
+        if synced:
+            sync.before_step(batch.reqs)
         backend.replay(key, None)
+        if synced:
+            sync.after_plain_step(batch, rows, hidden_states, rows, SimpleNamespace())
+
+    for _ in range(5):
+        step()
+    sync.catch_up()
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
-    for _ in range(REPLAYS):
-        backend.replay(key, None)
+    for _ in range(STEPS):
+        step()
+    sync.catch_up()
     last.record()
     last.synchronize()
-    return first.elapsed_time(last) / REPLAYS
+    return first.elapsed_time(last) / STEPS

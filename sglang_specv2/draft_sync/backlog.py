@@ -1,0 +1,67 @@
+"""Rows whose draft entry is still to be written: what plain steps left, step after step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from sglang_specv2.step_ops import stage
+
+
+class PendingRows(NamedTuple):
+    """What the draft's entries of some positions are computed from, and where they go."""
+
+    hidden_states: torch.Tensor  # [n, width], the target's, of the position
+    slots: torch.Tensor  # [n], integer, KV slot
+    positions: torch.Tensor  # [n], integer
+    tokens: torch.Tensor  # [n], integer, the token after the position
+    requests: torch.Tensor  # [n], integer, request slot
+
+
+class Backlog:
+    """Buffers of ``capacity`` rows on the device; how many are in use is known on the host.
+
+    Args:
+        capacity: rows; 0 for none at all.
+        width: of the target's hidden states that the draft reads.
+        dtype: of those states, as the draft reads them.
+        device: of the draft.
+
+    Attributes:
+        rows, steps: that were added and are still to be written.
+    """
+
+    def __init__(
+        self, capacity: int, width: int, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        self._hidden_states = torch.empty((capacity, width), dtype=dtype, device=device)
+        integers = len(PendingRows._fields) - 1
+        self._integers = torch.empty((integers, capacity), dtype=torch.int64, device=device)
+        self.clear()
+        self._compile()
+
+    def _compile(self) -> None:
+        """Copy once, so that no request waits for the compilation."""
+        if self.has_room(1):
+            token = torch.zeros(1, dtype=torch.int32, device=self._integers.device)
+            row = token.to(torch.int64)
+            self.add(PendingRows(self._hidden_states[:1], row, row, token, row))
+            self.clear()
+
+    def has_room(self, rows: int) -> bool:
+        """Whether a step of ``rows`` rows fits behind what is there."""
+        return self.rows + rows <= self._hidden_states.shape[0]
+
+    def add(self, rows: PendingRows) -> None:
+        """Copy the rows of one step; on a GPU with a single launch."""
+        stage(*rows, self._hidden_states, self._integers, self.rows)
+        self.rows += rows.slots.shape[0]
+        self.steps += 1
+
+    def pending(self) -> PendingRows:
+        """All rows, as views that the next :meth:`add` after a :meth:`clear` writes over."""
+        return PendingRows(self._hidden_states[: self.rows], *self._integers[:, : self.rows])
+
+    def clear(self) -> None:
+        self.rows = self.steps = 0
