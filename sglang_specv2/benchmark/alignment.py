@@ -7,6 +7,7 @@ Chunks that do not make the same histogram are not steps, and their request is l
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -37,8 +38,13 @@ class _Stream:
     first: int
 
 
-def align(fillers: Sequence[RequestRecord], matter: Sequence[RequestRecord]) -> dict[str, Any]:
+def align(
+    fillers: Sequence[RequestRecord], matter: Sequence[RequestRecord], plain_tokens: int
+) -> dict[str, Any]:
     """Accept lengths of the requests that matter, by step from the first speculative one on.
+
+    A server that was never off is looked at from the same position on, ``plain_tokens``: where the
+    others' period ended says nothing about it, and its requests are through by then or not.
 
     Our worker's histogram leaves plain steps out, so it tells where speculation began. SGLang's
     counts them as verifies that accepted nothing. There, the first step is the one behind the first
@@ -51,24 +57,26 @@ def align(fillers: Sequence[RequestRecord], matter: Sequence[RequestRecord]) -> 
         step, the median.
     """
     fillers_end_s = max(record.end_s for record in fillers)
-    streams = [stream for record in matter if (stream := _read(record, fillers_end_s))]
-    steps, plain_tokens, lags = [], [], []
+    streams = [
+        stream for record in matter if (stream := _read(record, fillers_end_s, plain_tokens))
+    ]
+    steps, before, lags = [], [], []
     for stream in streams:
         # The last chunk is cut by the length of the answer.
         window = stream.chunks[stream.first : -1][:WINDOW_STEPS]
         if len(window) >= FIRST_STEPS:
             steps.append(list(window))
-            plain_tokens.append(sum(stream.chunks[: stream.first]))
+            before.append(sum(stream.chunks[: stream.first]))
             lags.append(stream.first - stream.back)
     return {
         "steps": steps,
-        "plain_tokens": plain_tokens,
+        "plain_tokens": before,
         "merged": len(matter) - len(streams),
         "lag_steps": statistics.median(lags) if lags else None,
     }
 
 
-def _read(record: RequestRecord, fillers_end_s: float) -> _Stream | None:
+def _read(record: RequestRecord, fillers_end_s: float, plain_tokens: int) -> _Stream | None:
     """None where chunks are no steps, as far as it matters."""
     chunks, counted = record.chunk_tokens, record.accepted_histogram
     if not counted:
@@ -81,7 +89,9 @@ def _read(record: RequestRecord, fillers_end_s: float) -> _Stream | None:
         # Arrival times of two requests are not that exact; half way is safely off.
         half_way = back // 2
         if any(tokens > 1 for tokens in chunks[1:half_way]):
-            return _Stream(chunks, back, back)  # It was never off.
+            reached = itertools.accumulate(chunks)
+            first = next(i for i, tokens in enumerate(reached, 1) if tokens >= plain_tokens)
+            return _Stream(chunks, first, first)  # It was never off.
         success = _first_above_one(chunks, half_way)
         return None if success is None else _Stream(chunks, back, success + 1)
     # Steps that were merged while nothing was accepted do no harm: a step was a token.

@@ -172,5 +172,7 @@ ARMS: dict[str, Arm] = {
 
 DEFAULT_ARMS = ("none", "stock", "adaptive-warm", "adaptive-cold", "threshold", "auto")
 RECOVERY_ARMS = ("stock", "threshold", "threshold-unsynced", "adaptive-cold")
+FIXED_ARMS = ("none", "stock", "off", "always")
+"""Those that never switch."""
 NEVER_OFF = "stock"
 """The recovery arm that the others are compared with."""

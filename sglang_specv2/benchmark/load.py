@@ -42,9 +42,11 @@ def ramp(most: int, seconds: float) -> list[Phase]:
 
 
 def square(most: int, seconds: float, waves: int = 3) -> list[Phase]:
-    """From one client to ``most`` at once and back, ``waves`` times."""
+    """From a 32nd of ``most`` clients to half of them at once and back, ``waves`` times."""
     half = seconds / (2 * waves)
-    return [phase for _ in range(waves) for phase in (Phase(1, half), Phase(most, half))]
+    low, high = max(1, most // 32), max(1, most // 2)
+    return [phase for _ in range(waves) for phase in (Phase(low, half), Phase(high, half))]
 
 
 TIMELINES = {"ramp": ramp, "square": square}
+TIMELINE_TITLES = {"ramp": "ramp", "square": "square wave"}

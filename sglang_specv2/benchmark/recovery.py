@@ -67,7 +67,10 @@ def measure_recovery(
     errors = [record.error for record in (*fillers, *matter) if record.error]
     if errors:
         raise server.failed_requests(errors)
-    return {"asked_plain_tokens": protocol.plain_tokens, **align(fillers, matter)}
+    return {
+        "asked_plain_tokens": protocol.plain_tokens,
+        **align(fillers, matter, protocol.plain_tokens),
+    }
 
 
 async def _drive(

@@ -61,7 +61,7 @@ class Runner:
             (line["arm"], line["load"], line["level"], line["round"])
             for line in results.lines(ROUNDS)
         }
-        self._timelines = {line["arm"] for line in results.lines(TIMELINE)}
+        self._timelines = {(line["arm"], line["timeline"]) for line in results.lines(TIMELINE)}
         self._recovered = [
             (line["arm"], line["asked_plain_tokens"]) for line in results.lines(RECOVERY)
         ]
@@ -85,7 +85,7 @@ class Runner:
     def _count(self, station: Station) -> int:
         return (
             sum(self._lacks_round(station, *cell) for cell in self._cells())
-            + self._lacks_timeline(station)
+            + sum(self._lacks_timeline(station, name) for name in self._settings.timelines)
             + sum(self._lacks_recovery(station, *batch) for batch in self._batches())
         )
 
@@ -111,9 +111,8 @@ class Runner:
     def _lacks_round(self, station: Station, load: Load, number: int) -> bool:
         return station.speed and ((station.name, load.kind, load.level, number) not in self._rounds)
 
-    def _lacks_timeline(self, station: Station) -> bool:
-        wanted = station.speed and self._settings.timeline is not None
-        return wanted and station.name not in self._timelines
+    def _lacks_timeline(self, station: Station, name: str) -> bool:
+        return station.speed and (station.name, name) not in self._timelines
 
     def _lacks_recovery(self, station: Station, number: int, length: int) -> bool:
         return station.recovery and (self._recovered.count((station.arm.name, length)) <= number)
@@ -206,9 +205,10 @@ class Runner:
             for station in (s for s in present if s.speed):
                 measure = partial(self._round, load=load, number=number)
                 self._one(servers, station, load.label, measure)
-        for station in [station for station, _ in servers.values()]:
-            if self._lacks_timeline(station):
-                self._one(servers, station, f"{self._settings.timeline}", self._timeline)
+        for name in self._settings.timelines:
+            for station in [station for station, _ in servers.values()]:
+                if self._lacks_timeline(station, name):
+                    self._one(servers, station, name, partial(self._timeline, name=name))
         for number, length in self._batches():
             for station in [station for station, _ in servers.values()]:
                 if self._lacks_recovery(station, number, length):
@@ -254,10 +254,9 @@ class Runner:
         self._rounds.add((station.name, load.kind, load.level, number))
         self._display.rate(station.name, load, line["output_tokens_s"])
 
-    def _timeline(self, station: Station, server: ArmServer) -> None:
+    def _timeline(self, station: Station, server: ArmServer, name: str) -> None:
         settings = self._settings
-        assert settings.timeline is not None
-        phases = TIMELINES[settings.timeline](settings.most_clients, settings.timeline_s)
+        phases = TIMELINES[name](settings.most_clients, settings.timeline_s)
         prompts = self._prompts.make(4 * settings.most_clients, settings.seed)
         sampling = {"ignore_eos": not settings.natural}
         requests = [client.body(ids, settings.output_tokens, sampling) for ids in prompts]
@@ -268,8 +267,9 @@ class Runner:
             timeout_s=settings.round_timeout_s,
             bin_s=max(LEAST_BIN_S, settings.timeline_s / MOST_BINS),
         )
-        self._results.append(TIMELINE, [{"arm": station.name, **line} for line in lines])
-        self._timelines.add(station.name)
+        where = {"arm": station.name, "timeline": name}
+        self._results.append(TIMELINE, [where | line for line in lines])
+        self._timelines.add((station.name, name))
 
     def _recovery(self, station: Station, server: ArmServer, length: int) -> None:
         settings, prompts = self._settings, self._recovery_prompts

@@ -33,7 +33,7 @@ class Settings:
         simulate_accept_length: tokens per verify that SGLang pretends; None: what the draft gets.
         side_by_side: all servers at once, each level of each round on every arm before the next.
         client: who sends the load that both clients can make.
-        timeline: shape of the ramp, or None for none; ``timeline_s`` long.
+        timelines: loads that change as time goes by, each ``timeline_s`` long.
         recovery_plain_tokens: lengths of the periods without speculation; empty: not measured.
         recovery_arms: on which that is measured.
         recovery_requests: whose acceptance is looked at, for each arm and length.
@@ -63,7 +63,7 @@ class Settings:
     attention_backend: str | None = None
     side_by_side: bool = False
     client: str = "auto"
-    timeline: str | None = "ramp"
+    timelines: tuple[str, ...] = ("ramp",)
     timeline_s: float = 40.0
     recovery_plain_tokens: tuple[int, ...] = ()
     recovery_arms: tuple[str, ...] = RECOVERY_ARMS
@@ -84,7 +84,7 @@ class Settings:
         _known("--recovery-arms", self.recovery_arms, ARMS)
         _known("--workload", (self.workload,), WORKLOADS)
         _known("--client", (self.client,), CLIENTS)
-        _known("--timeline", (self.timeline,) if self.timeline else (), TIMELINES)
+        _known("--timeline", self.timelines, TIMELINES)
         _at_least("--levels", self.levels, 1)
         _at_least("--rates", self.rates, 0.001)
         _at_least("--recovery", self.recovery_plain_tokens, 1)
@@ -156,7 +156,7 @@ class Settings:
 
 EXTENDABLE = frozenset(
     {
-        *("arms", "levels", "rates", "rounds", "timeline", "recovery_plain_tokens"),
+        *("arms", "levels", "rates", "rounds", "timelines", "recovery_plain_tokens"),
         *(
             "recovery_requests",
             "recovery_batches",

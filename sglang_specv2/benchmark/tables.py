@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_specv2.benchmark.alignment import FIRST_STEPS, WINDOW_STEPS
-from sglang_specv2.benchmark.arms import ARMS, NEVER_OFF
+from sglang_specv2.benchmark.arms import ARMS, FIXED_ARMS, NEVER_OFF
 from sglang_specv2.benchmark.load import Load
 from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.statistics import (
@@ -99,6 +99,42 @@ class Comparison:
         left, right = dict(self.curve(BASELINE)), dict(self.curve("stock"))
         levels = sorted(left.keys() & right.keys())
         return crossing(levels, [left[x] for x in levels], [right[x] for x in levels])
+
+
+@dataclass(frozen=True)
+class TimelineFigure:
+    """What one arm gave while clients came and went.
+
+    Attributes:
+        tokens_s: output tokens a second over all of it.
+        ratio: of that to the arm that was best in each phase, of those that never switch.
+    """
+
+    arm: str
+    tokens_s: float
+    ratio: float | None
+
+
+def timeline_figures(comparison: Comparison, name: str) -> list[TimelineFigure]:
+    """One for each arm that has this time line."""
+    by_phase: dict[str, dict[int, list[float]]] = {}
+    for line in comparison.timeline:
+        if line["timeline"] == name:
+            phases = by_phase.setdefault(line["arm"], {})
+            phases.setdefault(line["phase"], []).append(line["tokens_s"])
+    fixed = [by_phase[arm] for arm in FIXED_ARMS if arm in by_phase]
+    figures = []
+    for arm in [arm for arm in ARMS if arm in by_phase]:
+        found = by_phase[arm]
+        all_bins = [rate for rates in found.values() for rate in rates]
+        best = sum(
+            len(rates) * max(python_statistics.fmean(other[phase]) for other in fixed)
+            for phase, rates in found.items()
+            if fixed and all(phase in other for other in fixed)
+        )
+        tokens_s = python_statistics.fmean(all_bins)
+        figures.append(TimelineFigure(arm, tokens_s, sum(all_bins) / best if best else None))
+    return figures
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ def measure_timeline(
 ) -> list[dict[str, Any]]:
     """Lines of ``timeline.jsonl``, one for each ``bin_s`` of time.
 
-    ``clients`` are those that were connected, ``requests`` those that were being answered on
-    average, ``tokens_s`` what arrived; ``batch_size`` and ``mode`` are our worker's own words, and
-    null for another worker. Clients that leave hang up in the middle of an answer.
+    ``phase`` counts from 0, ``clients`` are those that were connected, ``requests`` those that were
+    being answered on average, ``tokens_s`` what arrived; ``batch_size`` and ``mode`` are our
+    worker's own words, and null for another worker. Clients that leave hang up in the middle of an
+    answer.
 
     Raises:
         ArmError: the server ended, hangs, or failed a request.
@@ -43,10 +44,12 @@ def measure_timeline(
         start, end = began + number * bin_s, began + (number + 1) * bin_s
         states = [state for at, state in samples.states if start <= at < end and state is not None]
         state = states[-1] if states else {}
+        phase = sum(at <= (start + end) / 2 for at, _ in joined) - 1
         lines.append(
             {
                 "at_s": (number + 0.5) * bin_s,
-                "clients": [count for at, count in joined if at <= end][-1],
+                "phase": phase,
+                "clients": joined[phase][1],
                 "requests": _in_flight(records, start, end),
                 "tokens_s": _arrived(records, start, end) / bin_s,
                 "batch_size": state.get("batch_size"),

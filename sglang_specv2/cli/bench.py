@@ -119,8 +119,15 @@ def add_parser(commands: Any) -> None:
         help="who sends the load: SGLang's bench_serving, or ours "
         "(default: bench_serving where it can be imported)",
     )
-    add("--timeline", choices=[*TIMELINES, _NO_TIMELINE], help="clients over time (default: ramp)")
-    add("--timeline-s", type=float, metavar="S", help="seconds of the ramp")
+    add(
+        "--timeline",
+        dest="timelines",
+        nargs="+",
+        choices=[*TIMELINES, _NO_TIMELINE],
+        help="clients that come and go: a ramp to the highest level and back, a square wave "
+        "between a 32nd and half of it (default: ramp)",
+    )
+    add("--timeline-s", type=float, metavar="S", help="seconds of each")
     add(
         "--recovery",
         dest="recovery_plain_tokens",
@@ -196,8 +203,8 @@ def settings_of(args: argparse.Namespace, rest: list[str]) -> Settings:
         for name, value in vars(args).items()
         if name in names and value is not None
     }
-    if given.get("timeline") == _NO_TIMELINE:
-        given["timeline"] = None
+    if given.get("timelines") == (_NO_TIMELINE,):
+        given["timelines"] = ()
     if "arms" not in given and given.get("threshold", preset.threshold) is None:
         given["arms"] = tuple(arm for arm in DEFAULT_ARMS if arm != "threshold")
     options: dict[str, Any] = {**given, "cpu": on_cpu, "server_flags": tuple(_server_flags(rest))}

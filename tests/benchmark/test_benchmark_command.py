@@ -58,7 +58,7 @@ def test_options_change_the_preset(a_gpu):
     assert settings.levels == (1, 2)
     assert settings.rounds == bench.SIZES["full"].rounds
     assert settings.recovery_plain_tokens == ()
-    assert settings.timeline is None
+    assert settings.timelines == ()
     assert settings.natural
     assert not settings.side_by_side
     assert settings.simulate_accept_length == 1.4
@@ -227,7 +227,8 @@ def test_ramps_and_waves_have_the_clients_and_the_time():
     assert [phase.clients for phase in up_and_down] == [1, 2, 4, 8, 12, 8, 4, 2, 1]
     assert sum(phase.seconds for phase in up_and_down) == pytest.approx(10)
     assert [phase.clients for phase in ramp(1, 1.0)] == [1]
-    assert [phase.clients for phase in square(6, 9.0)] == [1, 6] * 3
+    assert [phase.clients for phase in square(128, 30.0)] == [4, 64] * 3
+    assert [phase.clients for phase in square(6, 9.0)] == [1, 3] * 3
     assert sum(phase.seconds for phase in square(6, 9.0)) == pytest.approx(9)
 
 

@@ -21,7 +21,7 @@ SETTINGS = Settings(
     rounds=3,
     threshold=4,
     side_by_side=True,
-    timeline=None,
+    timelines=(),
 )
 RATES = {
     "none": {1: [100, 110, 90], 8: [800, 820, 780]},
@@ -171,27 +171,47 @@ def test_recovery_is_the_mean_of_the_first_steps_by_never_off(recovered):
     assert "0.333 [0.333, 0.333]" in report.write(recovered, [])
 
 
-def time_line():
+def time_line(timeline="ramp"):
+    """Two phases of four bins; in each another arm that never switches is the best."""
+    rates = {"none": (100.0, 800.0), "stock": (200.0, 400.0), "threshold": (196.0, 784.0)}
     for i in range(8):
         mode = "plain" if 2 <= i < 5 else "speculative"
-        line = {"at_s": i + 0.5, "clients": 1 + i, "requests": 1.0, "tokens_s": 100.0 * i}
-        yield {"arm": "none", **line, "batch_size": None, "mode": None, "switches": None}
-        yield {"arm": "threshold", **line, "batch_size": i, "mode": mode, "switches": 0}
+        line = {"timeline": timeline, "at_s": i + 0.5, "phase": i // 4, "clients": 1 + i}
+        for arm, by_phase in rates.items():
+            own = arm == "threshold"
+            state = {"batch_size": i if own else None, "mode": mode if own else None}
+            rest = {"requests": 1.0, "switches": 0 if own else None, **state}
+            yield {"arm": arm, **line, "tokens_s": by_phase[i // 4], **rest}
+
+
+def test_over_time_an_arm_is_compared_with_the_best_of_each_phase(tmp_path):
+    settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp", "square")})
+    made = result_folders.make(tmp_path / "time", settings, RATES, {TIMELINE: [*time_line()]})
+    text = report.write(made, [])
+
+    found = rows(text, "Over time: a ramp")
+    assert found["no speculation"] == ["450", "0.900"]
+    assert found["EAGLE-3 always on, SGLang"] == ["300", "0.600"]
+    assert found["sglang-specv2, threshold 4"] == ["490", "0.980"]
+    assert "Over time: a square wave" not in text
+    assert "no square wave" in text, "it was asked for"
+    assert "no ramp" not in text
 
 
 def test_all_pictures_are_drawn_and_the_same_every_time(tmp_path):
     settings = Settings(
-        **{**SETTINGS.__dict__, "recovery_plain_tokens": (256,), "timeline": "ramp"}
+        **{**SETTINGS.__dict__, "recovery_plain_tokens": (256,), "timelines": ("ramp",)}
     )
-    lines = {RECOVERY: [*recovery_lines()], TIMELINE: [*time_line()]}
+    over_time = [*time_line("ramp"), *time_line("square")]
+    lines = {RECOVERY: [*recovery_lines()], TIMELINE: over_time}
     made = result_folders.make(tmp_path / "all", settings, RATES, lines)
     drawn = figures.draw_all([made])
-    names = ("throughput", "timeline", "recovery")
+    names = ("throughput", "timeline-ramp", "timeline-square", "recovery")
     assert set(drawn) == {f"{name}.{form}" for name in names for form in ("svg", "png")}
     assert drawn == figures.draw_all([made])
     svg = {name: drawn[f"{name}.svg"].decode() for name in names}
     assert "cross at about" in svg["throughput"]
-    assert "threshold does not speculate" in svg["timeline"]
+    assert "threshold does not speculate" in svg["timeline-ramp"]
     assert "after 256 tokens without" in svg["recovery"]
     assert "never off (SGLang)" in svg["recovery"]
     assert all(drawn[f"{name}.png"].startswith(b"\x89PNG") for name in names)

@@ -153,7 +153,17 @@ def in_turn(tmp_path_factory):
         folder,
         *("--size", "quick", "--shape", "tiny", "--rounds", "1", "--output-tokens", "24"),
         *("--arms", "none", "threshold", "off", "--threshold", "4", "--levels", "1", "4"),
-        *("--rates", "20", "--poisson-s", "0.5", "--timeline", "square", "--timeline-s", "1"),
+        *(
+            "--rates",
+            "20",
+            "--poisson-s",
+            "0.5",
+            "--timeline",
+            "ramp",
+            "square",
+            "--timeline-s",
+            "2",
+        ),
         *("--recovery", "48", "--recovery-arms", "stock", "threshold"),
         *("--recovery-requests", "6", "--recovery-matter", "2", "--attention-backend", "fa3"),
         gpu=True,
@@ -224,8 +234,15 @@ def test_recovery_counts_plain_tokens_and_steps(in_turn):
 
 
 def test_the_wave_shows_clients_and_modes(in_turn):
-    lines = [line for line in in_turn.lines(TIMELINE) if line["arm"] == "threshold"]
-    assert {line["clients"] for line in lines} == {1, 4}
+    lines = [
+        line
+        for line in in_turn.lines(TIMELINE)
+        if (line["arm"], line["timeline"]) == ("threshold", "ramp")
+    ]
+    assert {line["clients"] for line in lines} == {1, 2, 4}
+    assert sorted({line["phase"] for line in lines}) == [0, 1, 2, 3, 4]
+    waves = [line for line in in_turn.lines(TIMELINE) if line["timeline"] == "square"]
+    assert {line["clients"] for line in waves} == {1, 2}
     assert all(line["tokens_s"] > 0 for line in lines)
     none = [line for line in in_turn.lines(TIMELINE) if line["arm"] == "none"]
     assert {line["mode"] for line in none} == {None}

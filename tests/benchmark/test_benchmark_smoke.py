@@ -80,6 +80,6 @@ def test_the_report_says_that_its_speed_means_nothing(smoke):
     assert "speeds in this report mean nothing" in report
     assert "a test" in report
     assert "## Not measured" not in report
-    for name in ("throughput", "timeline", "recovery"):
+    for name in ("throughput", "timeline-ramp", "recovery"):
         assert "CPU ENGINE" in (results.folder / f"{name}.svg").read_text()
         assert (results.folder / f"{name}.png").stat().st_size > 10_000

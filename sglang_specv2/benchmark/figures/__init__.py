@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import matplotlib
+from matplotlib.figure import Figure
 
 from sglang_specv2.benchmark.figures import recovery, throughput, timeline
 from sglang_specv2.benchmark.figures.look import STYLE, saved
+from sglang_specv2.benchmark.load import TIMELINES
 from sglang_specv2.benchmark.tables import Comparison
 
-_DRAWINGS = {
+_DRAWINGS: dict[str, Callable[[Sequence[Comparison]], Figure | None]] = {
     "throughput": throughput.draw,
-    "timeline": timeline.draw,
+    **{f"timeline-{name}": partial(timeline.draw, name=name) for name in TIMELINES},
     "recovery": recovery.draw,
 }
 

@@ -18,6 +18,7 @@ from sglang_specv2.benchmark.figures.look import (
     place,
     thousands,
 )
+from sglang_specv2.benchmark.load import TIMELINE_TITLES
 from sglang_specv2.benchmark.tables import Comparison
 
 _SHADE = "#dbeafe"
@@ -25,19 +26,18 @@ _SHADED_ARMS = ("auto", "threshold")
 """Whose mode is the background; the first that was measured."""
 
 
-def draw(comparisons: Sequence[Comparison]) -> Figure | None:
-    """Of the first run that has a time line; None without."""
-    comparison = next((c for c in comparisons if c.timeline), None)
+def draw(comparisons: Sequence[Comparison], name: str) -> Figure | None:
+    """Of the first run that has this time line; None without."""
+    found = ((c, [line for line in c.timeline if line["timeline"] == name]) for c in comparisons)
+    comparison, drawn = next(((c, lines) for c, lines in found if lines), (None, []))
     if comparison is None:
         return None
     by_arm = {
-        arm: lines
-        for arm in ARMS
-        if (lines := [line for line in comparison.timeline if line["arm"] == arm])
+        arm: lines for arm in ARMS if (lines := [line for line in drawn if line["arm"] == arm])
     }
     shaded = next((arm for arm in _SHADED_ARMS if arm in by_arm), None)
     figure = Figure(figsize=(WIDTH_IN, 6.2))
-    title = f"Clients that come and go, a {comparison.settings['timeline']}"
+    title = f"Clients that come and go, a {TIMELINE_TITLES[name]}"
     top = heading(figure, title, [labels.setup(comparison.provenance)])
     panels: Any = figure.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 3], "hspace": 0.1}

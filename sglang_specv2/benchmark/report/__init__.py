@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sglang_specv2.benchmark import labels
+from sglang_specv2.benchmark.load import TIMELINES
 from sglang_specv2.benchmark.report import servers, speed
-from sglang_specv2.benchmark.report.markdown import picture, section
 from sglang_specv2.benchmark.tables import Comparison
 
 
@@ -36,10 +36,8 @@ def _lines(comparison: Comparison, drawn: Sequence[str]) -> Iterator[str]:
         yield from speed.acceptance(comparison)
         yield from speed.energy(comparison)
     yield from servers.starts(comparison)
-    if comparison.timeline:
-        yield from section("Over time", labels.caveats(comparison.provenance))
-        words = "Batch size, mode and throughput while clients come and go"
-        yield from picture("timeline", words, drawn)
+    for name in TIMELINES:
+        yield from servers.over_time(comparison, name, drawn)
     if comparison.recovery:
         yield from servers.recovery(comparison, drawn)
     yield from servers.not_measured(comparison)

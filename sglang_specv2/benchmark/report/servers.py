@@ -8,7 +8,7 @@ from typing import Any
 from sglang_specv2.benchmark import labels
 from sglang_specv2.benchmark.alignment import FIRST_STEPS
 from sglang_specv2.benchmark.arms import NEVER_OFF
-from sglang_specv2.benchmark.load import Load
+from sglang_specv2.benchmark.load import TIMELINE_TITLES, Load
 from sglang_specv2.benchmark.report.markdown import (
     NOT_THERE,
     number,
@@ -17,7 +17,7 @@ from sglang_specv2.benchmark.report.markdown import (
     section,
     table,
 )
-from sglang_specv2.benchmark.tables import Comparison, recovery_figures
+from sglang_specv2.benchmark.tables import Comparison, recovery_figures, timeline_figures
 
 
 def starts(comparison: Comparison) -> Iterator[str]:
@@ -63,6 +63,30 @@ def _total(usage: Any) -> float | None:
         parts = [part for part in map(_total, usage.values()) if part is not None]
         return sum(parts) if parts else None
     return float(usage) if isinstance(usage, int | float) else None
+
+
+def over_time(comparison: Comparison, name: str, drawn: Sequence[str]) -> Iterator[str]:
+    """Throughput while clients come and go."""
+    figures = timeline_figures(comparison, name)
+    if not figures:
+        return
+    yield from section(
+        f"Over time: a {TIMELINE_TITLES[name]}",
+        labels.caveats(comparison.provenance),
+        "Ratio: to the arm that was the best in each phase, of those that never switch. One pass, "
+        "so a few percent of it are chance.",
+    )
+    rows = [
+        [
+            labels.arm_title(figure.arm, comparison.settings),
+            number(figure.tokens_s, 0),
+            number(figure.ratio, 3),
+        ]
+        for figure in figures
+    ]
+    yield from table(["arm", "output tokens/s", "ratio to the best of each phase"], rows)
+    words = "Batch size, mode and throughput while clients come and go"
+    yield from picture(f"timeline-{name}", words, drawn)
 
 
 def recovery(comparison: Comparison, drawn: Sequence[str]) -> Iterator[str]:
@@ -123,8 +147,13 @@ def _speed_gaps(comparison: Comparison) -> Iterator[str]:
             for load, count in counts.items()
             if count < settings["rounds"]
         ]
-        if settings["timeline"] and not any(line["arm"] == arm for line in comparison.timeline):
-            gaps.append("no time line")
+        gaps += [
+            f"no {TIMELINE_TITLES[name]}"
+            for name in settings["timelines"]
+            if not any(
+                (line["arm"], line["timeline"]) == (arm, name) for line in comparison.timeline
+            )
+        ]
         if gaps:
             yield f"{arm}: {'; '.join(gaps)}"
 
