@@ -51,6 +51,7 @@ class Arm:
         flags: further flags, given the choices.
         draft_sync: of our worker where the arm fixes it.
         adaptive: whether SGLang's own ``--speculative-adaptive`` has to be on.
+        times_its_steps: at its start, which other servers should not disturb then.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Arm:
     flags: Callable[[Choices], Sequence[str]] = lambda choices: ()
     draft_sync: str | None = None
     adaptive: bool = False
+    times_its_steps: bool = False
 
     def arguments(self, draft_flags: Sequence[str], choices: Choices) -> list[str]:
         """Its flags of ``sglang serve``.
@@ -150,7 +152,14 @@ ARMS: dict[str, Arm] = {
             policy="threshold",
             flags=_threshold,
         ),
-        Arm("auto", "sglang-specv2, auto", speculates=True, policy="auto", flags=_dynamic("auto")),
+        Arm(
+            "auto",
+            "sglang-specv2, auto",
+            speculates=True,
+            policy="auto",
+            flags=_dynamic("auto"),
+            times_its_steps=True,
+        ),
         Arm("off", "sglang-specv2, off", speculates=True, policy="never", flags=_dynamic("never")),
         Arm(
             "always",

@@ -119,27 +119,24 @@ class Runner:
 
     @contextmanager
     def _servers(self, group: Sequence[Station]) -> Iterator[dict[str, tuple[Station, ArmServer]]]:
-        """Starts a group at once; yields those that came up, by name, and stops them all."""
+        """Starts a group; yields those that came up, in order and by name, and stops them all.
+
+        They start at once, but for those that time their own steps: they come when the others are
+        idle, one after the other, since what they measure decides what they do.
+        """
         servers: dict[str, tuple[Station, ArmServer]] = {}
         waiting = ThreadPoolExecutor(len(group))
+        began = time.monotonic()
         try:
+            together = [station for station in group if not station.arm.times_its_steps]
+            self._start(together, servers, waiting)
             for station in group:
-                log = self._results.logs / f"{station.name}.log"
-                server = ArmServer(station.name, station.command, station.environment(), log)
-                servers[station.name] = station, server
-            began = time.monotonic()
-            healthy = {
-                name: waiting.submit(server.wait_until_healthy, self._start_timeout_s())
-                for name, (_, server) in servers.items()
-            }
-            for station, server in list(servers.values()):
-                self._display.doing(f"starting {station.name}")
-                with self._or_drop(servers, station, server):
-                    start_s = healthy[station.name].result()
-                    server.check_identity(station.arm.difference)
-                    self._warm_up(station, server)
-                    self._results.append(STARTS, [self._start_line(station, server, start_s)])
+                if station.arm.times_its_steps:
+                    self._start([station], servers, waiting)
             self._durations_s["start"] = time.monotonic() - began
+            in_order = {s.name: servers[s.name] for s in group if s.name in servers}
+            servers.clear()
+            servers |= in_order
             yield servers
         finally:
             for _, server in servers.values():
@@ -147,6 +144,32 @@ class Runner:
             for _, server in servers.values():
                 server.stop()
             waiting.shutdown()
+
+    def _start(
+        self,
+        group: Sequence[Station],
+        servers: dict[str, tuple[Station, ArmServer]],
+        waiting: ThreadPoolExecutor,
+    ) -> None:
+        """Starts a group at once and adds those that come up."""
+        for station in group:
+            log = self._results.logs / f"{station.name}.log"
+            server = ArmServer(station.name, station.command, station.environment(), log)
+            servers[station.name] = station, server
+        healthy = {
+            station.name: waiting.submit(
+                servers[station.name][1].wait_until_healthy, self._start_timeout_s()
+            )
+            for station in group
+        }
+        for station in group:
+            server = servers[station.name][1]
+            self._display.doing(f"starting {station.name}")
+            with self._or_drop(servers, station, server):
+                start_s = healthy[station.name].result()
+                server.check_identity(station.arm.difference)
+                self._warm_up(station, server)
+                self._results.append(STARTS, [self._start_line(station, server, start_s)])
 
     def _start_timeout_s(self) -> float:
         """No longer than the time limit lets anything be measured."""

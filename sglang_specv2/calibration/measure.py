@@ -24,9 +24,10 @@ logger = logging.getLogger(__name__)
 SHORT_CONTEXT, LONG_CONTEXT = 128, 2048
 """Tokens of each request at the two points of a batch size, where the pool holds so many."""
 
-WARM_UP, STEPS, GROUPS = 1, 2, 2
-"""Of each point: steps not timed, steps timed together, and how often; the fastest group counts.
-On a CPU, where speed means nothing, one of each."""
+PASSES, WARM_UP, STEPS = 2, 1, 2
+"""How often each point is come to, and of each time: steps not timed, steps timed together. The
+fastest counts, so that what else keeps the machine busy has to do so twice, seconds apart. On a
+CPU, where speed means nothing, one of each."""
 
 
 class Step(Protocol):
@@ -58,20 +59,41 @@ def measure(worker: Any, sizes: Sequence[int], step: Step, choices: Sequence[int
             "--speculative-calibration FILE, or a threshold"
         )
     start = time.perf_counter()
-    first_rank = worker.ps.tp_rank == 0
-    points = []
-    progress = tqdm(sizes, desc="Timing both modes", disable=not first_rank)
+    times: dict[tuple[int, int], dict[int, float]] = {}
+    visits = [size for _ in range(_passes(worker.device)) for size in sizes]
+    progress = tqdm(visits, desc="Timing both modes", disable=worker.ps.tp_rank != 0)
     for size in progress:
         for context in _contexts(worker, size):
-            times = {}
+            fastest = times.setdefault((size, context), {})
             for steps in choices:
                 progress.set_postfix(batch_size=size, context=context, draft_steps=steps)
-                times[steps] = _step_s(worker, size, context, partial(step, steps=steps))
-            points.append(Point(size, size * context, times))
-    points = undisturbed(points)
+                taken_s = _step_s(worker, size, context, partial(step, steps=steps))
+                fastest[steps] = min(taken_s, fastest.get(steps, taken_s))
+    points = undisturbed(
+        [Point(size, size * context, found) for (size, context), found in times.items()]
+    )
     resume_s = _resume_s(worker, sizes[len(sizes) // 2], step, max(choices))
-    logger.info("Timed both modes in %.1f s.", time.perf_counter() - start)
+    logger.info(
+        "Timed both modes in %.1f s. Step times in ms by batch size, at the shorter context: %s.",
+        time.perf_counter() - start,
+        _in_words(points, choices),
+    )
     return CostModel(points, resume_s)
+
+
+def _passes(device: str) -> int:
+    return PASSES if device == "cuda" else 1
+
+
+def _in_words(points: Sequence[Point], choices: Sequence[int]) -> str:
+    shorter: dict[int, Point] = {}
+    for point in sorted(points, key=lambda point: point.context_tokens, reverse=True):
+        shorter[point.batch_size] = point
+    return "; ".join(
+        f"{steps} draft steps "
+        + ", ".join(f"{size}: {1e3 * shorter[size].step_s[steps]:.2f}" for size in sorted(shorter))
+        for steps in choices
+    )
 
 
 def _contexts(worker: Any, batch_size: int) -> tuple[int, int]:
@@ -102,7 +124,7 @@ def _step_s(worker: Any, size: int, context: int, step: Callable[[Any], Any]) ->
             return _seconds(worker.device, once, 1)
         for _ in range(WARM_UP):
             once()
-        return min(_seconds(worker.device, once, STEPS) for _ in range(GROUPS))
+        return _seconds(worker.device, once, STEPS)
 
 
 def _resume_s(worker: Any, size: int, step: Step, steps: int) -> float:
@@ -114,9 +136,12 @@ def _resume_s(worker: Any, size: int, step: Step, steps: int) -> float:
         step(batch, PLAIN)
         step(batch, steps)
 
-    together_s = _step_s(worker, size, context, both)
-    apart_s = sum(_step_s(worker, size, context, partial(step, steps=k)) for k in (PLAIN, steps))
-    return max(0.0, together_s - apart_s)
+    def fastest_s(once: Callable[[Any], None]) -> float:
+        passes = range(_passes(worker.device))
+        return min(_step_s(worker, size, context, once) for _ in passes)
+
+    apart_s = sum(fastest_s(partial(step, steps=k)) for k in (PLAIN, steps))
+    return max(0.0, fastest_s(both) - apart_s)
 
 
 def _seconds(device: str, once: Callable[[], None], repeats: int) -> float:

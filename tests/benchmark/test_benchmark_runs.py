@@ -265,3 +265,15 @@ def test_an_unknown_flag_says_where_server_flags_go(tmp_path):
     assert run.returncode == 2
     assert "bench does not know --page-size; flags of the servers go after `--`" in output
     assert not (tmp_path / "result").exists()
+
+
+def test_side_by_side_an_arm_that_times_its_steps_starts_when_the_others_are_up(tmp_path):
+    options = (*QUICK, "--arms", "auto", "none", "stock", "--rounds", "1", "--timeline", "none")
+    run = start(tmp_path, *options)
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, output
+    results = Results.existing(tmp_path / "result")
+
+    assert [line["arm"] for line in results.lines(STARTS)] == ["none", "stock", "auto"]
+    measured = [line["arm"] for line in results.lines(ROUNDS) if line["level"] == 1]
+    assert measured == ["auto", "none", "stock"], "in the order that was asked for"
