@@ -296,9 +296,10 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
     ) -> Any:
         draft_runner, draft_sync = self.draft_worker.draft_runner, cast(DraftSync, self.draft_sync)
         draft_sync.before_step(None)
-        with self._draft_context():
-            if draft_sync.before_speculative_step(batch):
-                self.step_log.resumed()
+        if draft_sync.must_resume:
+            with self._draft_context():
+                draft_sync.resume(batch)
+            self.step_log.resumed()
         # A draft forward of the resume may have announced that the draft is done reading the
         # batch's buffers; the speculative step's own draft extend is what counts.
         draft_runner.war_fastpath_read_done_event = None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from known_texts import KnownText
 from live_server import Answer
@@ -145,6 +146,11 @@ def random_runs(seed: int, longest: int = 9, runs: int = 60) -> str:
     """A schedule of seeded random run lengths, both modes in turn."""
     rng = random.Random(seed)
     return " ".join(f"{rng.randint(1, longest)}{'sp'[n % 2]}" for n in range(runs))
+
+
+def random_case(seed: int, longest: int = 9) -> Any:
+    """:func:`random_runs` as a parameter, under a name that does not depend on pytest's version."""
+    return pytest.param(random_runs(seed, longest), id=f"random runs {seed}")
 
 
 def sglangs_configuration(server: ProbedServer) -> dict[str, Any]:

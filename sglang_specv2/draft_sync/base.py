@@ -73,10 +73,11 @@ class DraftSync(ABC):
         """
         return None
 
-    def before_speculative_step(self, batch: Any) -> bool:
-        """Give every row of ``batch.spec_info`` a proposal.
-
-        Returns:
-            Whether a draft forward was needed.
-        """
+    @property
+    def must_resume(self) -> bool:
+        """Whether rows may lack a proposal, so that a speculative step first has to resume."""
         return False
+
+    def resume(self, batch: Any) -> None:
+        """Give every row of ``batch.spec_info`` a proposal, by a forward of the draft."""
+        return None

@@ -149,9 +149,11 @@ class KVSync(DraftSync):
         self._proposals.fill(draft_input, next_token_ids.shape[0])
         return draft_input
 
-    def before_speculative_step(self, batch: Any) -> bool:
-        if not self._resume:
-            return False
+    @property
+    def must_resume(self) -> bool:
+        return self._resume
+
+    def resume(self, batch: Any) -> None:
         self._resume = False
         draft_input = batch.spec_info
         pending = pending_rows(draft_input)
@@ -171,7 +173,6 @@ class KVSync(DraftSync):
             if fresh is not None and kept is not None:
                 merged = torch.where(pending[:, None], fresh, kept.to(fresh.dtype))
                 setattr(draft_input, name, merged)
-        return True
 
     def _write(self, rows: PendingRows) -> None:
         """Compute K and V of the rows, and store them."""

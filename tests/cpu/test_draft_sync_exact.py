@@ -5,11 +5,11 @@ Entries reach 14, where float32 rounding alone comes to 1e-5 between batches of 
 """
 
 import pytest
-from worker_scenarios import Request, distance, of_many_lengths, random_runs, serve, serve_watched
+from worker_scenarios import Request, distance, of_many_lengths, random_case, serve, serve_watched
 
 FROM_THE_REFERENCE = 5e-5
 FROM_UPSTREAM = 2e-5
-OFF_PERIODS = ["3s 1p", "3s 2p", "3s 17p", random_runs(3, 6)]
+OFF_PERIODS = ["3s 1p", "3s 2p", "3s 17p", random_case(3, 6)]
 
 
 @pytest.fixture(scope="module")

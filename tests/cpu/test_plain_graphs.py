@@ -4,7 +4,7 @@ The capture sizes leave gaps, so that batches are padded, and end below the larg
 """
 
 import pytest
-from worker_scenarios import of_many_lengths, random_runs, serve_watched
+from worker_scenarios import of_many_lengths, random_case, serve_watched
 
 FROM_THE_REFERENCE = 5e-5
 SIZES = (2, 4, 7)
@@ -33,7 +33,7 @@ def test_batches_that_shrink_through_every_graph(server, texts):
     assert len({next(size for size in SIZES if size >= rows) for rows in riding}) == len(SIZES)
 
 
-@pytest.mark.parametrize("runs", ["3s 1p", "2s 9p", random_runs(4, 6)])
+@pytest.mark.parametrize("runs", ["3s 1p", "2s 9p", random_case(4, 6)])
 def test_requests_that_come_and_go(server, texts, runs):
     outcome, draft_kv = serve_watched(server, of_many_lengths(texts, 20, 90), runs, apart_s=0.03)
     server.wait_until_idle()

@@ -1,7 +1,7 @@
 """Two tensor-parallel ranks decide alike at every step; each keeps its part of the draft's KV."""
 
 import pytest
-from worker_scenarios import THRESHOLD_FLAGS, Request, of_many_lengths, random_runs, serve_watched
+from worker_scenarios import THRESHOLD_FLAGS, Request, of_many_lengths, random_case, serve_watched
 
 FROM_THE_REFERENCE = 5e-5
 
@@ -11,7 +11,7 @@ def server(start_probed):
     return start_probed("--tp-size", "2", *THRESHOLD_FLAGS)
 
 
-@pytest.mark.parametrize("runs", ["", "1s 1p", "2s 17p", random_runs(7)])
+@pytest.mark.parametrize("runs", ["", "1s 1p", "2s 17p", random_case(7)])
 def test_ranks_decide_alike(server, texts, runs):
     server.new_steps(rank=1)
     requests = of_many_lengths(texts[:7], 20, 60)

@@ -8,13 +8,13 @@ from worker_scenarios import (
     Request,
     follows_the_threshold,
     of_many_lengths,
-    random_runs,
+    random_case,
     require_same_globals_after_switches,
     serve,
 )
 
 
-@pytest.mark.parametrize("runs", ["1s 1p", "2s 2p", "7s 7p", random_runs(1), random_runs(2, 3)])
+@pytest.mark.parametrize("runs", ["1s 1p", "2s 2p", "7s 7p", random_case(1), random_case(2, 3)])
 def test_requests_that_come_and_go_through_forced_switches(server, texts, runs):
     outcome = serve(server, of_many_lengths(texts, 30, 120), runs, apart_s=0.05)
 

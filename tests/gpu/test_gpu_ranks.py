@@ -7,7 +7,7 @@ from worker_scenarios import (
     Request,
     in_step,
     of_many_lengths,
-    random_runs,
+    random_case,
     serve_watched,
 )
 
@@ -24,7 +24,7 @@ def server(start_probed):
     return start_probed("--tp-size", "2", *THRESHOLD_FLAGS)
 
 
-@pytest.mark.parametrize("runs", ["", "1s 1p", "2s 17p", random_runs(7)])
+@pytest.mark.parametrize("runs", ["", "1s 1p", "2s 17p", random_case(7)])
 def test_ranks_decide_alike(server, texts, runs):
     server.new_steps(rank=1)
     requests = of_many_lengths(texts[:7], 40, 200)

@@ -5,7 +5,7 @@ import torch
 from worker_scenarios import (
     Request,
     of_many_lengths,
-    random_runs,
+    random_case,
     require_same_globals_after_switches,
     serve,
     serve_watched,
@@ -30,7 +30,7 @@ def _nothing_is_left(server):
     server.schedule("")
 
 
-@pytest.mark.parametrize("runs", ["1s 1p", "2s 2p", "7s 7p", random_runs(1), random_runs(2, 3)])
+@pytest.mark.parametrize("runs", ["1s 1p", "2s 2p", "7s 7p", random_case(1), random_case(2, 3)])
 def test_requests_that_come_and_go_through_forced_switches(server, texts, runs):
     outcome = serve(server, of_many_lengths(texts, 30, 160), runs, apart_s=0.02)
 
@@ -59,7 +59,7 @@ def test_every_batch_size_below_and_above_the_largest_graph(server, texts):
         assert {step.graph for step in alone.steps} == {True}
 
 
-@pytest.mark.parametrize("runs", ["3s 1p", "3s 2p", "3s 17p", random_runs(3, 6)])
+@pytest.mark.parametrize("runs", ["3s 1p", "3s 2p", "3s 17p", random_case(3, 6)])
 def test_the_drafts_entries_after_off_periods(server, texts, runs):
     requests = of_many_lengths(texts[:8], 20, 70)
     outcome, draft_kv = serve_watched(server, requests, runs, apart_s=0.02)

@@ -90,15 +90,33 @@ def test_the_supported_version_is_the_same_everywhere():
         assert set(re.findall(r"SGLang (\d+\.\d+\.\d+)", text)) <= {SUPPORTED_SGLANG}
 
 
+H200_REPORTS = [
+    f"h200-8b-{attention}-accept-{length}"
+    for attention in ("triton", "fa3")
+    for length in ("2.2", "1.4")
+]
+
+
+@pytest.mark.parametrize("name", H200_REPORTS)
+def test_the_ratios_are_those_of_the_rounds(name):
+    comparison = Comparison(Results.existing(ROOT / "docs/benchmarks" / name))
+    attention, length = name.split("-")[2], name.split("-")[4]
+    better = {load: comparison.best(load, ["none", "stock"]) for load in comparison.loads}
+    auto = [comparison.ratio("auto", better[load], load) for load in comparison.loads]
+    off = [comparison.ratio("off", "none", load) for load in comparison.loads]
+
+    rows = cells(page("measurements.md"))
+    report = f"[report](benchmarks/{name}/report.md)"
+    assert [attention, length, *(f"{ratio.value:.2f}" for ratio in auto), report] in rows
+    assert [attention, length, *(f"{ratio.value:.3f}" for ratio in off)] in rows
+
+
 @pytest.mark.parametrize(
     ("results", "figure"),
     [
         ("measured/off-and-on", "images/off-and-on.svg"),
         ("measured/auto-triton", "images/auto.svg"),
-        *(
-            (f"benchmarks/{name}", f"benchmarks/{name}/throughput.svg")
-            for name in ("h200-8b-fa3-accept-2.2", "h200-8b-triton-accept-1.4")
-        ),
+        *((f"benchmarks/{name}", f"benchmarks/{name}/throughput.svg") for name in H200_REPORTS),
     ],
 )
 def test_a_figure_is_drawn_from_its_data(results, figure):

@@ -248,7 +248,7 @@ def test_resuming_proposes_for_pending_rows_and_keeps_the_others_proposals(steps
     draft_input.topk_index = torch.tensor([[0], [55], [0]])
     draft_input.hidden_states = torch.tensor([[0.0], [3.0], [0.0]]).expand(3, HIDDEN)
 
-    assert steps.sync.before_speculative_step(batch) is True
+    steps.sync.resume(batch)
 
     assert draft_input.topk_index.flatten().tolist() == [104, 55, 103]
     assert draft_input.topk_p.flatten().tolist() == [0.25, 0.5, 0.25]
@@ -261,7 +261,7 @@ def test_resuming_asks_for_the_last_position_of_each_row(steps, batch):
     steps.other()
     batch.spec_info.topk_p = torch.tensor([[0.0], [0.5], [0.0]])
 
-    steps.sync.before_speculative_step(batch)
+    steps.sync.resume(batch)
 
     asked = steps.extend.asked
     assert asked["seq_lens"].tolist() == asked["seq_lens_cpu"].tolist() == [4, 10, 7]
@@ -273,13 +273,13 @@ def test_resuming_asks_for_the_last_position_of_each_row(steps, batch):
 
 def test_rows_in_sync_need_no_draft_forward(steps, batch):
     steps.other()
-    assert steps.sync.before_speculative_step(batch) is False
-    assert steps.extend.asked is None
+    assert steps.sync.must_resume is False
 
     steps.plain()
     steps.other()
-    assert steps.sync.before_speculative_step(batch) is True
-    assert steps.sync.before_speculative_step(batch) is False, "once for an off period"
+    assert steps.sync.must_resume is True
+    steps.sync.resume(batch)
+    assert steps.sync.must_resume is False, "once for an off period"
 
 
 def test_lengths_on_the_gpu_only_are_enough(steps, batch):
@@ -287,7 +287,7 @@ def test_lengths_on_the_gpu_only_are_enough(steps, batch):
     steps.other()
     batch.seq_lens_cpu = None
 
-    steps.sync.before_speculative_step(batch)
+    steps.sync.resume(batch)
 
     assert steps.extend.asked["seq_lens_cpu"] is None
 

@@ -76,9 +76,10 @@ class FakeSync(DraftSync):
         self.after = after
         return self.reads_last
 
-    def before_speculative_step(self, batch: Any) -> bool:
+    must_resume = True
+
+    def resume(self, batch: Any) -> None:
         self.calls.append("resume")
-        return True
 
     def prefill(self, batch: Any, hidden_states: Any, next_token_ids: Any) -> Any:
         self.calls.append("prefill")
