@@ -11,16 +11,16 @@ point: each place is patched exactly once. ``SGLANG_SPECV2=0`` makes all of it d
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from sglang_specv2 import accounting, flags, introspection, live_control, relay, worker_choice
 from sglang_specv2.config import plugin_enabled
 from sglang_specv2.errors import CompatibilityError
+from sglang_specv2.import_watch import ImportWatch
 from sglang_specv2.patching import Undo, is_wrapped, wrap
 
 logger = logging.getLogger(__name__)
@@ -88,53 +88,8 @@ failures: dict[Patch, str] = {}
 _undo: dict[Patch, Undo] = {}
 
 
-class _PatchingLoader(Loader):
-    """Runs the module's own loader, then the patches, and leaves no trace in the module's spec."""
-
-    def __init__(self, loader: Loader, patches: Sequence[Patch]) -> None:
-        self._loader = loader
-        self._patches = patches
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        for patch in self._patches:
-            _apply(patch, module)
-
-
-class _Finder(MetaPathFinder):
-    def __init__(self) -> None:
-        self._asking = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        patches = [patch for patch in PATCHES if patch.module == fullname]
-        if not patches or self._asking:
-            return None
-        self._asking = True
-        try:
-            spec = _first_spec(fullname, path, target)
-        finally:
-            self._asking = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _PatchingLoader(spec.loader, patches)
-        return spec
-
-
-def _first_spec(
-    fullname: str, path: Sequence[str] | None, target: ModuleType | None
-) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        spec = finder.find_spec(fullname, path, target)
-        if spec is not None:
-            return spec
-    return None
+def _patches_of(name: str) -> list[Callable[[ModuleType], None]]:
+    return [partial(_apply, patch) for patch in PATCHES if patch.module == name]
 
 
 def _apply(patch: Patch, module: ModuleType) -> None:
@@ -147,6 +102,9 @@ def _apply(patch: Patch, module: ModuleType) -> None:
         logger.error("sglang-specv2 could not patch %s: %s", patch.module, error)
 
 
+_watch = ImportWatch(_patches_of)
+
+
 def loaded(name: str) -> ModuleType | None:
     """The module, if it is imported to its end; half-imported ones have nothing to patch yet."""
     module = sys.modules.get(name)
@@ -157,7 +115,7 @@ def loaded(name: str) -> ModuleType | None:
 
 def installed() -> bool:
     """Whether imports are being watched."""
-    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+    return _watch in sys.meta_path
 
 
 def install() -> None:
@@ -169,7 +127,7 @@ def install() -> None:
     if not plugin_enabled():
         return
     if not installed():
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _watch)
     for patch in PATCHES:
         module = loaded(patch.module)
         if module is not None:
@@ -178,7 +136,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """Takes every patch back and stops watching."""
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _watch]
     while _undo:
         _undo.popitem()[1]()
     failures.clear()

@@ -1,64 +1,11 @@
-"""Runs a function on a module right after its first import.
-
-SGLang binds names with ``from x import y``, so a replacement has to be in place before the next
-module imports from ``x``.
-"""
+"""Patches of the CPU engine, each on a module of SGLang right after its first import."""
 
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
 
-Patch = Callable[[Any], None]
-"""Takes the module."""
+from sglang_specv2.import_watch import ImportWatch, Patch
 
-
-class _PatchingLoader(Loader):
-    """Runs the module's own loader, then the patches, and leaves no trace in the module's spec."""
-
-    def __init__(self, loader: Loader, patches: Sequence[Patch]) -> None:
-        self._loader = loader
-        self._patches = patches
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        for patch in self._patches:
-            patch(module)
-
-
-class PatchFinder(MetaPathFinder):
-    """Finds a registered module with the other finders and wraps its loader."""
-
-    def __init__(self) -> None:
-        self.patches: dict[str, list[Patch]] = {}
-        self._asking = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        patches = self.patches.get(fullname)
-        if patches is None or self._asking:
-            return None
-        self._asking = True
-        try:
-            specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path)
-            spec = next((spec for spec in specs if spec is not None), None)
-        finally:
-            self._asking = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _PatchingLoader(spec.loader, patches)
-        return spec
-
-
-_finder = PatchFinder()
+_patches: dict[str, list[Patch]] = {}
+_watch = ImportWatch(lambda name: _patches.get(name, ()))
 
 
 def after_import(name: str, patch: Patch) -> None:
@@ -66,6 +13,6 @@ def after_import(name: str, patch: Patch) -> None:
     if name in sys.modules:
         patch(sys.modules[name])
         return
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
-    _finder.patches.setdefault(name, []).append(patch)
+    if _watch not in sys.meta_path:
+        sys.meta_path.insert(0, _watch)
+    _patches.setdefault(name, []).append(patch)

@@ -71,8 +71,7 @@ def test_packages_that_are_there_are_not_replaced():
 def test_a_module_is_patched_once_right_after_its_import(monkeypatch, tmp_path):
     (tmp_path / "patched_here.py").write_text("value = 1\nbefore = value\n")
     monkeypatch.syspath_prepend(tmp_path)
-    finder = after_import.PatchFinder()
-    monkeypatch.setattr(after_import, "_finder", finder)
+    monkeypatch.setattr(after_import, "_patches", {})
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     seen = []
 
