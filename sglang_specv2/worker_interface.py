@@ -55,6 +55,8 @@ class WorkerInterface:
             status |= {"policy": policy.name, "settings": self.control.as_dict()}
             if isinstance(policy, AutoPolicy):
                 status["auto"] = policy.as_dict()
+                if self.control.cost is not None:
+                    status["auto"]["step_time_factors"] = self.control.cost.factors()
         return status
 
     def specv2_observe(self, requests: Sequence[Any], result: Any) -> None:

@@ -90,8 +90,8 @@ def _read(record: RequestRecord, fillers_end_s: float, plain_tokens: int) -> _St
         half_way = back // 2
         if any(tokens > 1 for tokens in chunks[1:half_way]):
             reached = itertools.accumulate(chunks)
-            first = next(i for i, tokens in enumerate(reached, 1) if tokens >= plain_tokens)
-            return _Stream(chunks, first, first)  # It was never off.
+            at = next((i for i, tokens in enumerate(reached, 1) if tokens >= plain_tokens), None)
+            return None if at is None else _Stream(chunks, at, at)  # It was never off.
         success = _first_above_one(chunks, half_way)
         return None if success is None else _Stream(chunks, back, success + 1)
     # Steps that were merged while nothing was accepted do no harm: a step was a token.

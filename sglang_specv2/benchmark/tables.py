@@ -126,14 +126,13 @@ def timeline_figures(comparison: Comparison, name: str) -> list[TimelineFigure]:
     figures = []
     for arm in [arm for arm in ARMS if arm in by_phase]:
         found = by_phase[arm]
-        all_bins = [rate for rates in found.values() for rate in rates]
-        best = sum(
-            len(rates) * max(python_statistics.fmean(other[phase]) for other in fixed)
-            for phase, rates in found.items()
-            if fixed and all(phase in other for other in fixed)
-        )
-        tokens_s = python_statistics.fmean(all_bins)
-        figures.append(TimelineFigure(arm, tokens_s, sum(all_bins) / best if best else None))
+        tokens = best = 0.0
+        for phase, rates in found.items():
+            if fixed and all(phase in other for other in fixed):
+                tokens += sum(rates)
+                best += len(rates) * max(python_statistics.fmean(other[phase]) for other in fixed)
+        tokens_s = python_statistics.fmean(rate for rates in found.values() for rate in rates)
+        figures.append(TimelineFigure(arm, tokens_s, tokens / best if best else None))
     return figures
 
 

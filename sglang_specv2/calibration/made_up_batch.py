@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -37,7 +36,7 @@ def made_up_batch(
     table[1 : batch_size + 1, : context + room] = _slots(worker, batch_size, context + room)
     lengths = torch.full((batch_size,), context, dtype=torch.int64)
     batch = ScheduleBatch(
-        reqs=[_request(number) for number in range(batch_size)],
+        reqs=[_Request(number) for number in range(batch_size)],
         req_to_token_pool=worker.req_to_token_pool,
         token_to_kv_pool_allocator=worker.token_to_kv_pool_allocator,
         model_config=worker.target_worker.model_config,
@@ -92,8 +91,13 @@ def _slots(worker: Any, rows: int, positions: int) -> torch.Tensor:
     return slots.flatten(1)[:, :positions].to(torch.int32)
 
 
-def _request(number: int) -> Any:
-    return SimpleNamespace(rid=f"calibration-{number}", lora_id=None, token_type_ids=None)
+class _Request:
+    """What a step reads of a request; like SGLang's, each is equal to itself alone."""
+
+    lora_id = token_type_ids = None
+
+    def __init__(self, number: int) -> None:
+        self.rid = f"calibration-{number}"
 
 
 def _greedy(worker: Any, batch_size: int) -> SamplingBatchInfo:

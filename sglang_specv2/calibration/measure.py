@@ -40,8 +40,9 @@ def measure(worker: Any, sizes: Sequence[int], step: Step, choices: Sequence[int
     """Step times at every batch size, with two contexts each.
 
     Steps are launched back to back without waiting for them, as the scheduler does, so where
-    launching takes longer than the GPU, that time is what is measured. Every tensor-parallel rank
-    has to run the same steps; each returns its own times.
+    launching takes longer than the GPU, that time is what is measured. What plain steps leave to be
+    written for many of them together, the draft's K and V, is not in their time. Every
+    tensor-parallel rank has to run the same steps; each returns its own times.
 
     Args:
         worker: the EAGLE worker, idle, with its graphs captured.

@@ -42,12 +42,13 @@ class Backlog:
         self._compile()
 
     def _compile(self) -> None:
-        """Copy once, so that no request waits for the compilation."""
-        if self.has_room(1):
-            token = torch.zeros(1, dtype=torch.int32, device=self._integers.device)
-            row = token.to(torch.int64)
-            self.add(PendingRows(self._hidden_states[:1], row, row, token, row))
-            self.clear()
+        """Copy once, so that no request waits for the compilation; SGLang's samplers give tokens
+        of either type."""
+        row = torch.zeros(1, dtype=torch.int64, device=self._integers.device)
+        for dtype in (torch.int32, torch.int64):
+            if self.has_room(1):
+                self.add(PendingRows(self._hidden_states[:1], row, row, row.to(dtype), row))
+                self.clear()
 
     def has_room(self, rows: int) -> bool:
         """Whether a step of ``rows`` rows fits behind what is there."""

@@ -81,6 +81,7 @@ class KVSync(DraftSync):
 
     def reset(self) -> None:
         self._backlog.clear()
+        self._requests = ()
 
     def before_step(self, requests: Sequence[Any] | None) -> None:
         if not self._backlog.rows:
@@ -97,7 +98,7 @@ class KVSync(DraftSync):
         self._write(rows)
         last = len(self._requests)
         self._hidden[rows.requests[-last:]] = rows.hidden_states[-last:]
-        self._backlog.clear()
+        self.reset()
 
     def after_plain_step(
         self,

@@ -11,8 +11,9 @@ from sglang_specv2.options import DYNAMICS
 from sglang_specv2.policy.acceptance import Acceptance
 from sglang_specv2.policy.auto import AutoPolicy
 from sglang_specv2.policy.base import Cause, Decision, Mode, Policy
-from sglang_specv2.policy.cost import CostModel, Point
+from sglang_specv2.policy.cost import CostModel, Point, StepTimes
 from sglang_specv2.policy.fixed import AlwaysPolicy, NeverPolicy
+from sglang_specv2.policy.live_cost import LiveCost
 from sglang_specv2.policy.schedule import SchedulePolicy
 from sglang_specv2.policy.threshold import ThresholdPolicy
 
@@ -23,11 +24,13 @@ __all__ = [
     "Cause",
     "CostModel",
     "Decision",
+    "LiveCost",
     "Mode",
     "NeverPolicy",
     "Point",
     "Policy",
     "SchedulePolicy",
+    "StepTimes",
     "ThresholdPolicy",
     "build",
 ]
@@ -37,7 +40,7 @@ def build(
     config: SpecV2Config,
     acceptance: Acceptance,
     choices: tuple[int, ...],
-    cost: CostModel | None,
+    cost: StepTimes | None,
 ) -> Policy:
     """Build the policy that ``config`` asks for; a test schedule replaces any other.
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.policy.acceptance import Acceptance
 from sglang_specv2.policy.base import Cause, Decision, Mode, require_at_least, require_live
-from sglang_specv2.policy.cost import PLAIN, CostModel
+from sglang_specv2.policy.cost import PLAIN, StepTimes
 
 DEFAULT_MARGIN = 0.02
 PROBE_SHARE = 0.005
 """Share of the time that probes may cost, as estimated."""
 
 _PROBE_VERIFIES = 128  # Enough to tell accept lengths a tenth apart.
-_PROBE_STEPS = (2, 16)
+_PROBE_STEPS = (3, 16)  # The third is the first whose time says something.
 _PROBE_INTERVAL_STEPS = (64, 20_000)
 _LONGEST_BACKOFF = 4
 
@@ -50,7 +50,7 @@ class AutoPolicy:
 
     def __init__(
         self,
-        cost: CostModel,
+        cost: StepTimes,
         acceptance: Acceptance,
         choices: Iterable[int],
         margin: float,

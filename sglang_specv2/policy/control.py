@@ -11,7 +11,7 @@ from typing import Any
 
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.policy import Acceptance, CostModel, Policy, build
+from sglang_specv2.policy import Acceptance, CostModel, LiveCost, Policy, build
 
 CODES = {"never": 0, "always": 1, "threshold": 2, "auto": 3}
 """Policy → the number that stands for it."""
@@ -40,7 +40,8 @@ class PolicyControl:
         config: what the server was started with.
         acceptance: accept lengths seen so far; kept across policies.
         choices: numbers of draft steps that have graphs, 0 among them.
-        cost: step times, or None where nothing was measured.
+        cost: step times, or None where nothing was measured. What is learned of them while serving
+            is kept across policies.
         check: raises ConfigError where the server cannot serve a configuration.
     """
 
@@ -54,10 +55,10 @@ class PolicyControl:
     ) -> None:
         self.config = config
         self._check = check
-        self.cost = cost
+        self.cost = None if cost is None else LiveCost(cost)
         self._acceptance = acceptance
         self._choices = choices
-        self.policy: Policy = build(config, acceptance, choices, cost)
+        self.policy: Policy = build(config, acceptance, choices, self.cost)
 
     def change(self, values: Mapping[str, Any]) -> None:
         """Put another policy in force, or leave everything as it is and raise; see

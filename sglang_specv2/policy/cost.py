@@ -5,12 +5,27 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sglang_specv2.errors import ConfigError
 
 PLAIN = 0
 """Draft steps of a plain step."""
+
+
+class StepTimes(Protocol):
+    """What a policy asks about step times."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Numbers of draft steps whose times are known."""
+
+    @property
+    def resume_s(self) -> float:
+        """Seconds that a speculative step takes longer after a plain one."""
+
+    def step_s(self, steps: int, batch_size: int, context_tokens: int) -> float:
+        """Seconds of one step."""
 
 
 @dataclass(frozen=True)

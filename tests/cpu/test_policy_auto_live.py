@@ -244,4 +244,5 @@ def test_two_ranks_decide_alike(start_probed, texts):
             break
     assert len(mine) >= 500
     assert mine == theirs
+    assert state(server)["auto"]["step_time_factors"], "rank 0's are in force on both"
     assert {step.speculative for step in mine} == {True, False}

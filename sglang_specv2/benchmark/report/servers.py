@@ -7,7 +7,7 @@ from typing import Any
 
 from sglang_specv2.benchmark import labels
 from sglang_specv2.benchmark.alignment import FIRST_STEPS
-from sglang_specv2.benchmark.arms import NEVER_OFF
+from sglang_specv2.benchmark.arms import FIXED_ARMS, NEVER_OFF
 from sglang_specv2.benchmark.load import TIMELINE_TITLES, Load
 from sglang_specv2.benchmark.report.markdown import (
     NOT_THERE,
@@ -70,11 +70,12 @@ def over_time(comparison: Comparison, name: str, drawn: Sequence[str]) -> Iterat
     figures = timeline_figures(comparison, name)
     if not figures:
         return
+    fixed = ", ".join(figure.arm for figure in figures if figure.arm in FIXED_ARMS) or "none here"
     yield from section(
         f"Over time: a {TIMELINE_TITLES[name]}",
         labels.caveats(comparison.provenance),
-        "Ratio: to the arm that was the best in each phase, of those that never switch. One pass, "
-        "so a few percent of it are chance.",
+        f"Ratio: to the arm that was the best in each phase, of those that never switch ({fixed}). "
+        "One pass, so a few percent of it are chance.",
     )
     rows = [
         [

@@ -1,0 +1,98 @@
+"""Step times as they were measured at start, corrected by what steps take while serving.
+
+A start is a bad moment to measure: other servers start too, caches are cold, clocks are low. Later
+the clocks, the neighbours or the load of the CPU change. So every rank notes how long its steps
+take. What rank 0 learned is put in force on all ranks at the same step, since ranks that knew
+different times would decide differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sglang_specv2.policy.cost import CostModel
+
+_WEIGHT_OF_MEASURED = 8.0  # In steps seen.
+_HALF_LIFE_STEPS = 1024
+_BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
+_ALL_SIZES = 0
+
+Learned = Sequence[tuple[int, int, float]]
+"""Draft steps, bucket of batch sizes (0 for all), and the factor on their measured time."""
+
+
+@dataclass
+class _Ratio:
+    """Mean of what steps took over what was measured, fading."""
+
+    total: float = 0.0
+    seen: float = 0.0
+
+    def enter(self, ratio: float) -> None:
+        fade = 0.5 ** (1 / _HALF_LIFE_STEPS)
+        self.total, self.seen = self.total * fade + ratio, self.seen * fade + 1
+
+    def estimate(self, prior: float) -> float:
+        weight = _WEIGHT_OF_MEASURED
+        return (self.total + prior * weight) / (self.seen + weight)
+
+
+class LiveCost:
+    """Has what a policy asks of a :class:`CostModel`.
+
+    Buckets are powers of two of the batch size. Each leans on all of them together, and those on
+    the measurement, until enough steps were seen.
+
+    Args:
+        measured: at start, or read from a file.
+    """
+
+    def __init__(self, measured: CostModel) -> None:
+        self.measured = measured
+        self._seen: dict[tuple[int, int], _Ratio] = {}
+        self._in_force: dict[tuple[int, int], float] = {}
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return self.measured.steps
+
+    @property
+    def resume_s(self) -> float:
+        return self.measured.resume_s
+
+    def step_s(self, steps: int, batch_size: int, context_tokens: int) -> float:
+        """See :meth:`CostModel.step_s`."""
+        factor = self._in_force.get((steps, batch_size.bit_length()))
+        if factor is None:
+            factor = self._in_force.get((steps, _ALL_SIZES), 1.0)
+        return factor * self.measured.step_s(steps, batch_size, context_tokens)
+
+    def observe(self, steps: int, batch_size: int, context_tokens: int, taken_s: float) -> None:
+        """Enter a step that was run; it changes nothing before :meth:`put_in_force`."""
+        least, most = _BOUNDS
+        expected_s = self.measured.step_s(steps, batch_size, context_tokens)
+        ratio = min(max(taken_s / expected_s, least), most)
+        for bucket in (_ALL_SIZES, batch_size.bit_length()):
+            self._seen.setdefault((steps, bucket), _Ratio()).enter(ratio)
+
+    def learned(self) -> Learned:
+        """What the steps seen so far say."""
+        found = []
+        for (steps, bucket), ratio in sorted(self._seen.items()):
+            overall = self._seen[steps, _ALL_SIZES].estimate(1.0)
+            factor = overall if bucket == _ALL_SIZES else ratio.estimate(overall)
+            found.append((steps, bucket, factor))
+        return found
+
+    def put_in_force(self, learned: Learned) -> None:
+        """Correct the measured times by these from now on."""
+        self._in_force = {(steps, bucket): factor for steps, bucket, factor in learned}
+
+    def factors(self) -> dict[str, float]:
+        """By draft steps: what the measured times are multiplied with, over all batch sizes."""
+        return {
+            str(steps): round(factor, 4)
+            for (steps, bucket), factor in sorted(self._in_force.items())
+            if bucket == _ALL_SIZES
+        }

@@ -1,0 +1,196 @@
+"""Step times that are corrected while serving, and the clock that they come from."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_policy_auto import CURVES, DWELL, MARGIN, Server, best_fixed, cost_model, plain_s
+
+from sglang_specv2.policy import Acceptance, AutoPolicy, CostModel, LiveCost, Mode, Point
+from sglang_specv2.step_clock import StepClock
+
+EVERY = 256
+
+
+def measured(factors, curve=CURVES["convex"]):
+    """Step times that are wrong by a factor for each number of draft steps."""
+    right = cost_model(curve)
+    points = [
+        Point(p.batch_size, p.context_tokens, {k: t * factors[k] for k, t in p.step_s.items()})
+        for p in right.points
+    ]
+    return CostModel(points, right.resume_s)
+
+
+class Clock:
+    """Goes on by what it is told."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def begin(clock, times, kinds, *, overlap):
+    """What a step clock says at the beginning of each step; ``times`` by draft steps."""
+    steps = StepClock(clock)
+    for n, kind in enumerate(kinds):
+        yield steps.began(kind, 8, 100 * n)
+        # With overlap the next step begins when the one before this one has ended.
+        clock.seconds += times[kinds[max(0, n - 1)] if overlap else kind]
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_step_is_timed_in_the_middle_of_its_kind(clock, overlap):
+    kinds = [0, 0, 0, 0, 2, 2, 2, 2, 2, 0, 0]
+    timed = [*begin(clock, {0: 5.0, 2: 8.0}, kinds, overlap=overlap)]
+
+    assert [t and (t.steps, pytest.approx(t.taken_s)) for t in timed] == [
+        *(None, None, None),
+        *((0, 5.0), (0, 5.0)),
+        *(None, None),
+        *((2, 8.0), (2, 8.0), (2, 8.0)),
+        None,
+    ]
+    assert timed[3].context_tokens == 200, "that of the step that was timed"
+
+
+def test_no_step_is_timed_across_something_else(clock):
+    steps = StepClock(clock)
+    for _ in range(3):
+        assert steps.began(0, 8, 0) is None
+    steps.interrupted()
+    clock.seconds += 100
+    assert steps.began(0, 8, 0) is None
+
+
+def test_another_bucket_of_batch_sizes_is_another_kind(clock):
+    steps = StepClock(clock)
+    assert [steps.began(0, size, 0) for size in (8, 15, 16, 16, 17)] == [None] * 5
+    assert steps.began(0, 16, 0) is not None
+
+
+def test_at_first_times_are_those_measured():
+    cost = LiveCost(measured({0: 1.0, 2: 1.0}))
+    for args in ((0, 1, 100), (2, 64, 900), (2, 200, 10)):
+        assert cost.step_s(*args) == cost.measured.step_s(*args)
+    assert (cost.steps, cost.resume_s) == (cost.measured.steps, cost.measured.resume_s)
+    assert cost.factors() == {}
+
+
+def test_what_was_seen_counts_once_it_is_in_force():
+    cost = LiveCost(measured({0: 1.0, 2: 1.0}))
+    before = cost.step_s(2, 8, 800)
+    for _ in range(500):
+        cost.observe(2, 8, 800, 0.8 * before)
+    assert cost.step_s(2, 8, 800) == before
+
+    cost.put_in_force(cost.learned())
+
+    assert cost.step_s(2, 8, 800) == pytest.approx(0.8 * before, rel=0.01)
+    assert cost.step_s(2, 100, 800) == pytest.approx(
+        0.8 * cost.measured.step_s(2, 100, 800), rel=0.01
+    ), "a bucket that saw nothing takes that of all"
+    assert cost.step_s(0, 8, 800) == cost.measured.step_s(0, 8, 800)
+    assert cost.factors() == {"2": pytest.approx(0.8, abs=0.01)}
+
+
+def test_a_bucket_of_its_own_mind_keeps_it():
+    cost = LiveCost(measured({0: 1.0, 2: 1.0}))
+    for _ in range(300):
+        cost.observe(2, 8, 800, 0.8 * cost.measured.step_s(2, 8, 800))
+        cost.observe(2, 64, 800, 1.2 * cost.measured.step_s(2, 64, 800))
+    cost.put_in_force(cost.learned())
+
+    assert cost.step_s(2, 8, 800) < 0.83 * cost.measured.step_s(2, 8, 800)
+    assert cost.step_s(2, 64, 800) > 1.17 * cost.measured.step_s(2, 64, 800)
+
+
+def test_a_pause_hardly_counts():
+    cost = LiveCost(measured({0: 1.0, 2: 1.0}))
+    for n in range(400):
+        cost.observe(0, 8, 800, cost.measured.step_s(0, 8, 800) if n % 100 else 5.0)
+    cost.put_in_force(cost.learned())
+
+    assert cost.step_s(0, 8, 800) == pytest.approx(cost.measured.step_s(0, 8, 800), rel=0.01)
+
+
+class LearningServer(Server):
+    """A simulated server whose policy learns step times as the worker's does."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.clock = StepClock(lambda: self.seconds)
+        self.learning = True
+
+    def step(self, n, rate):
+        decision = super().step(n, rate)
+        steps = 0 if decision.mode is Mode.PLAIN else decision.steps
+        # The step's time has been added, so what began is the step after it.
+        timed = self.clock.began(steps, n, 300 * n)
+        if timed is not None:
+            self.policy.cost.observe(*timed)
+        if self.learning and len(self.modes) % EVERY == 0:
+            self.policy.cost.put_in_force(self.policy.cost.learned())
+        return decision
+
+
+def learning_server(factors, seed=1):
+    curve = CURVES["convex"]
+    acceptance = Acceptance(steps=2)
+    policy = AutoPolicy(LiveCost(measured(factors)), acceptance, (0, 2), MARGIN, DWELL)
+    return LearningServer(policy, curve, seed)
+
+
+@pytest.mark.parametrize("factors", [{0: 1.0, 2: 1.2}, {0: 0.85, 2: 1.0}, {0: 1.2, 2: 1.0}])
+@pytest.mark.parametrize(("n", "rate"), [(8, 0.6), (16, 0.75), (24, 0.5), (4, 0.45)])
+def test_regret_is_small_though_the_start_measured_wrong(factors, n, rate):
+    learning = learning_server(factors)
+    learning.run(n, rate, 40_000)
+
+    assert learning.run(n, rate, 4000) >= 0.975 * best_fixed(learning.curve, n, rate)
+
+
+def test_without_learning_the_same_start_costs_more():
+    stuck = learning_server({0: 1.0, 2: 1.2})
+    stuck.learning = False
+    n, rate = 8, 0.63
+    stuck.run(n, rate, 40_000)
+    learning = learning_server({0: 1.0, 2: 1.2})
+    learning.run(n, rate, 40_000)
+
+    assert stuck.run(n, rate, 4000) < 0.95 * best_fixed(stuck.curve, n, rate)
+    assert learning.run(n, rate, 4000) >= 0.98 * best_fixed(learning.curve, n, rate)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_ranks_that_see_other_times_decide_alike(seed):
+    rng = random.Random(seed)
+    curve = CURVES["convex"]
+    ranks = []
+    for _ in range(2):
+        cost = LiveCost(measured({0: 1.0, 2: 1.1}))
+        ranks.append(AutoPolicy(cost, Acceptance(steps=2), (0, 2), MARGIN, DWELL))
+    n = 8
+    for step in range(1, 600):
+        n = max(1, min(128, n + rng.choice([-2, -1, 0, 0, 0, 1, 2])))
+        one, other = (rank.decide(n, 300 * n) for rank in ranks)
+        assert one == other
+        for rank in ranks:
+            true_s = plain_s(n) if one.mode is Mode.PLAIN else curve(n)
+            taken_s = true_s * rng.uniform(0.7, 1.4)
+            rank.cost.observe(one.steps, n, 300 * n, taken_s)
+            if one.mode is not Mode.PLAIN:
+                rank.acceptance.observe(n, [step % 3] * n, 2)
+        if step % 64 == 0:
+            learned = ranks[0].cost.learned()
+            for rank in ranks:
+                rank.cost.put_in_force(learned)
