@@ -1,4 +1,4 @@
-"""What rides in the plain graphs, on stand-ins for them: padding, growth, shrinkage, eager above.
+"""Plain graphs, on stand-ins for them: padding, growth, shrinkage, eager above.
 
 The capture sizes leave gaps, so that batches are padded, and end below the largest batch.
 """
