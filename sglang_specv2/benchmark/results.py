@@ -19,11 +19,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from sglang_specv2.benchmark.errors import ResultError
-from sglang_specv2.benchmark.settings import EXTENDABLE
+from sglang_specv2.benchmark.settings import EXTENDABLE, Settings
 
 PROVENANCE = "provenance.json"
 ROUNDS, TIMELINE, RECOVERY, STARTS = (
@@ -70,8 +71,16 @@ class Results:
         return next((entry.name for entry in entries if entry.name not in ours), None)
 
     def provenance(self) -> dict[str, Any]:
-        """Raises ResultError where it cannot be read."""
-        return _object(self.folder / PROVENANCE)
+        """Raises ResultError where it cannot be read, or lacks a setting of this version."""
+        read = _object(self.folder / PROVENANCE)
+        missing = {field.name for field in fields(Settings)} - set(read.get("settings", ()))
+        if missing:
+            raise ResultError(
+                f"{self.folder}: expected results of this version, got some without the settings "
+                f"{', '.join(sorted(missing))}; read them with the commit that they name, or "
+                "measure again"
+            )
+        return read
 
     def open(self, provenance: dict[str, Any]) -> None:
         """Makes the folder ready for new lines.

@@ -8,10 +8,11 @@ import pytest
 import result_folders
 
 from sglang_specv2.benchmark import figures, report
+from sglang_specv2.benchmark.errors import ResultError
 from sglang_specv2.benchmark.load import Load
 from sglang_specv2.benchmark.results import RECOVERY, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.settings import Settings
-from sglang_specv2.benchmark.tables import Comparison, recovery_figures
+from sglang_specv2.benchmark.tables import Comparison, recovery_figures, timeline_figures
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "docs" / "measured" / "off-and-on"
@@ -182,6 +183,26 @@ def time_line(timeline="ramp"):
             state = {"batch_size": i if own else None, "mode": mode if own else None}
             rest = {"requests": 1.0, "switches": 0 if own else None, **state}
             yield {"arm": arm, **line, "tokens_s": by_phase[i // 4], **rest}
+
+
+def test_results_of_another_version_are_refused_by_name(tmp_path):
+    made = result_folders.make(tmp_path / "old", SETTINGS, RATES)
+    file = tmp_path / "old" / "provenance.json"
+    provenance = json.loads(file.read_text())
+    del provenance["settings"]["timelines"]
+    file.write_text(json.dumps(provenance))
+
+    with pytest.raises(ResultError, match="without the settings timelines"):
+        Comparison(Results.existing(tmp_path / "old"))
+    assert made.name == "old"
+
+
+def test_a_phase_that_an_arm_has_no_bin_of_is_left_out_of_the_ratio(tmp_path):
+    lines = [line for line in time_line() if (line["arm"], line["phase"]) != ("stock", 1)]
+    made = result_folders.make(tmp_path / "gap", SETTINGS, RATES, {TIMELINE: lines})
+
+    ratios = {figure.arm: figure.ratio for figure in timeline_figures(made, "ramp")}
+    assert ratios == {"none": 0.5, "stock": 1.0, "threshold": 0.98}
 
 
 def test_over_time_an_arm_is_compared_with_the_best_of_each_phase(tmp_path):
