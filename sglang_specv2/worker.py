@@ -48,17 +48,14 @@ from sglang_specv2.policy import (
     Mode,
 )
 from sglang_specv2.policy.control import PolicyControl
-from sglang_specv2.step_clock import StepClock
+from sglang_specv2.policy.live_cost import Learned
 from sglang_specv2.step_family import StepFamily
+from sglang_specv2.step_learning import StepLearning
 from sglang_specv2.step_log import StepLog
 from sglang_specv2.step_tiers import StepTiers
 from sglang_specv2.worker_interface import NAN_CHECK, WorkerInterface
 
 logger = logging.getLogger(__name__)
-
-LEARNED_EVERY_STEPS = 256
-"""Decode steps of policy ``auto`` after which step times are corrected; with tensor parallelism its
-ranks wait for each other then, for a few bytes on the CPU."""
 
 
 class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
@@ -83,7 +80,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         draft, target = server_args.speculative_draft_model_path, server_args.model_path
         self._draft_checkpoint = draft if draft != target else None
         self._draft_reads_last = True
-        self._step_clock, self._steps_until_learned = StepClock(), LEARNED_EVERY_STEPS
+        self._learning = StepLearning(self._agree)
         super().__init__(server_args, *args, **kwargs)
         first = Mode.PLAIN if self.config.dynamic == "never" else Mode.SPECULATIVE
         self.step_log = StepLog(
@@ -246,7 +243,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
             or batch.spec_info is None
         ):
             self.step_log.interrupted()
-            self._step_clock.interrupted()
+            self._learning.interrupted()
             self.draft_sync.before_step(None)
             self._draft_reads_last = True
             return super().forward_batch_generation(batch, on_publish, grammar_barrier)
@@ -262,35 +259,27 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
 
     def _decide(self, batch: Any, rows: int) -> Decision:
         if all(opted_out(request) for request in batch.reqs):
-            self._step_clock.interrupted()
+            self._learning.interrupted()
             return Decision(
                 Mode.PLAIN, False, "every request opted out of speculation", 0, Cause.OPT_OUT
             )
-        policy = cast(PolicyControl, self.control).policy
+        control = cast(PolicyControl, self.control)
+        policy = control.policy
         if not isinstance(policy, AutoPolicy):
-            self._step_clock.interrupted()
+            self._learning.interrupted()
             return policy.decide(rows)
         context = sum(request.seqlen for request in batch.reqs)
         decision = policy.decide(rows, context)
         self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
-        self._learn_step_times(cast(int, decision.steps), rows, context)
+        self._learning.began(cast(LiveCost, control.cost), cast(int, decision.steps), rows, context)
         return decision
 
-    def _learn_step_times(self, steps: int, rows: int, context: int) -> None:
-        """Note how long the step before this one took; now and then put in force what was
-        learned, the same on every rank."""
-        cost = cast(LiveCost, cast(PolicyControl, self.control).cost)
-        timed = self._step_clock.began(steps, rows, context)
-        if timed is not None:
-            cost.observe(*timed)
-        self._steps_until_learned -= 1
-        if self._steps_until_learned == 0:
-            self._steps_until_learned = LEARNED_EVERY_STEPS
-            learned = cost.learned()
-            if self.ps.tp_size > 1:
-                group = self.target_worker.model_runner.tp_group
-                learned = group.broadcast_object(learned, src=0)
-            cost.put_in_force(learned)
+    def _agree(self, learned: Learned) -> Learned:
+        """Rank 0's corrections of step times, on every rank."""
+        if self.ps.tp_size == 1:
+            return learned
+        group = self.target_worker.model_runner.tp_group
+        return cast(Learned, group.broadcast_object(learned, src=0))
 
     def update_weights_from_disk(self, recv_req: Any) -> tuple[bool, str]:
         """The draft's part of an update. A draft that is another checkpoint keeps its weights.

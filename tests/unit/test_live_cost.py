@@ -9,8 +9,7 @@ from test_policy_auto import CURVES, DWELL, MARGIN, Server, best_fixed, cost_mod
 
 from sglang_specv2.policy import Acceptance, AutoPolicy, CostModel, LiveCost, Mode, Point
 from sglang_specv2.step_clock import StepClock
-
-EVERY = 256
+from sglang_specv2.step_learning import EVERY_STEPS, StepLearning
 
 
 def measured(factors, curve=CURVES["convex"]):
@@ -122,23 +121,37 @@ def test_a_pause_hardly_counts():
     assert cost.step_s(0, 8, 800) == pytest.approx(cost.measured.step_s(0, 8, 800), rel=0.01)
 
 
+def test_what_the_ranks_agree_on_is_put_in_force_now_and_then():
+    asked, cost = [], LiveCost(measured({0: 1.0, 2: 1.0}))
+
+    def agree(learned):
+        asked.append(learned)
+        return [(0, 0, 1.1)]
+
+    seconds = iter(range(10 * EVERY_STEPS))
+    learning = StepLearning(agree, StepClock(lambda: next(seconds)))
+    for step in range(1, 2 * EVERY_STEPS + 1):
+        learning.began(cost, 0, 8, 800)
+        assert len(asked) == step // EVERY_STEPS
+        assert cost.factors() == ({"0": 1.1} if asked else {})
+
+    assert asked[0][0][:2] == (0, 0), "what this rank saw"
+
+
 class LearningServer(Server):
     """A simulated server whose policy learns step times as the worker's does."""
 
     def __post_init__(self):
         super().__post_init__()
-        self.clock = StepClock(lambda: self.seconds)
-        self.learning = True
+        clock = StepClock(lambda: self.seconds)
+        self.learning = StepLearning(lambda learned: learned if self.learns else [], clock)
+        self.learns = True
 
     def step(self, n, rate):
         decision = super().step(n, rate)
         steps = 0 if decision.mode is Mode.PLAIN else decision.steps
         # The step's time has been added, so what began is the step after it.
-        timed = self.clock.began(steps, n, 300 * n)
-        if timed is not None:
-            self.policy.cost.observe(*timed)
-        if self.learning and len(self.modes) % EVERY == 0:
-            self.policy.cost.put_in_force(self.policy.cost.learned())
+        self.learning.began(self.policy.cost, steps, n, 300 * n)
         return decision
 
 
@@ -160,7 +173,7 @@ def test_regret_is_small_though_the_start_measured_wrong(factors, n, rate):
 
 def test_without_learning_the_same_start_costs_more():
     stuck = learning_server({0: 1.0, 2: 1.2})
-    stuck.learning = False
+    stuck.learns = False
     n, rate = 8, 0.63
     stuck.run(n, rate, 40_000)
     learning = learning_server({0: 1.0, 2: 1.2})

@@ -17,9 +17,9 @@ from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import CaptureError, ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
 from sglang_specv2.policy import Acceptance, Decision, Mode
-from sglang_specv2.step_clock import StepClock
+from sglang_specv2.step_learning import StepLearning
 from sglang_specv2.step_log import StepLog
-from sglang_specv2.worker import LEARNED_EVERY_STEPS, SpecV2Worker
+from sglang_specv2.worker import SpecV2Worker
 
 
 class Scripted:
@@ -68,7 +68,7 @@ def worker(runner, sync, calls, monkeypatch):
     worker.speculative_num_steps = 2
     worker.draft_sync = sync
     worker.step_log = StepLog(Mode.SPECULATIVE, Acceptance(2), 2)
-    worker._step_clock, worker._steps_until_learned = StepClock(), 256
+    worker._learning = StepLearning(worker._agree)
     worker.tiers = SimpleNamespace(
         use=lambda steps: calls.append(f"{steps or 'the usual'} draft steps"),
         attn_backends=("a tier's",),
@@ -334,19 +334,12 @@ class Runner:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_step_times_that_rank_0_learned_are_put_in_force_on_every_rank(worker, ranks):
-    in_force = []
-    cost = SimpleNamespace(learned=lambda: "my own", put_in_force=in_force.append)
-    worker.control = SimpleNamespace(cost=cost)
+def test_ranks_agree_on_what_rank_0_learned(worker, ranks):
     worker.ps = SimpleNamespace(tp_size=ranks)
     group = SimpleNamespace(broadcast_object=lambda value, src: f"rank {src}'s")
     worker._target_worker = SimpleNamespace(model_runner=SimpleNamespace(tp_group=group))
-    worker._step_clock = SimpleNamespace(began=lambda *step: None)
 
-    for _ in range(2 * LEARNED_EVERY_STEPS):
-        worker._learn_step_times(0, 2, 10)
-
-    assert in_force == 2 * ["my own" if ranks == 1 else "rank 0's"]
+    assert worker._agree("my own") == ("my own" if ranks == 1 else "rank 0's")
 
 
 @pytest.mark.parametrize("fails", [False, True])
