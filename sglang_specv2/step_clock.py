@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sglang_specv2.policy.fading import bucket_of
+
 
 class TimedStep(NamedTuple):
     """A step and the seconds that it took; see :meth:`LiveCost.observe`."""
@@ -36,7 +38,7 @@ class StepClock:
     def began(self, steps: int, batch_size: int, context_tokens: int) -> TimedStep | None:
         """The step before this one, where its time says something."""
         now_s, timed = self._now(), None
-        kinds = {(steps, batch_size.bit_length()) for steps, batch_size, _ in self._before}
+        kinds = {(steps, bucket_of(batch_size)) for steps, batch_size, _ in self._before}
         if len(self._before) == self._before.maxlen and len(kinds) == 1:
             timed = TimedStep(*self._before[-1], now_s - self._last_s)
         self._before.append((steps, batch_size, context_tokens))

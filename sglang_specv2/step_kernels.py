@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -119,10 +121,7 @@ def relay(
 
 def stage(
     hidden_states: torch.Tensor,
-    slots: torch.Tensor,
-    positions: torch.Tensor,
-    tokens: torch.Tensor,
-    requests: torch.Tensor,
+    integers: Sequence[torch.Tensor],
     to_hidden_states: torch.Tensor,
     to_integers: torch.Tensor,
     first: int,
@@ -131,10 +130,7 @@ def stage(
     rows, width = hidden_states.shape
     _stage[(rows, triton.cdiv(width, WIDE_BLOCK))](
         hidden_states,
-        slots,
-        positions,
-        tokens,
-        requests,
+        *integers,
         to_hidden_states,
         to_integers,
         hidden_states.stride(0),

@@ -7,6 +7,8 @@ one by one on the same stream: here each launch counts. :func:`advance`, :func:`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -58,10 +60,7 @@ def relay_reference(
 
 def stage(
     hidden_states: torch.Tensor,  # [bs, width]
-    slots: torch.Tensor,  # [bs], any integer, as the next three
-    positions: torch.Tensor,
-    tokens: torch.Tensor,
-    requests: torch.Tensor,
+    integers: Sequence[torch.Tensor],  # four of [bs], any integer
     to_hidden_states: torch.Tensor,  # [capacity, width], written
     to_integers: torch.Tensor,  # [4, capacity], int64, written
     first: int,
@@ -73,15 +72,12 @@ def stage(
         copy = step_kernels.stage
     else:
         copy = stage_reference
-    copy(hidden_states, slots, positions, tokens, requests, to_hidden_states, to_integers, first)
+    copy(hidden_states, integers, to_hidden_states, to_integers, first)
 
 
 def stage_reference(
     hidden_states: torch.Tensor,
-    slots: torch.Tensor,
-    positions: torch.Tensor,
-    tokens: torch.Tensor,
-    requests: torch.Tensor,
+    integers: Sequence[torch.Tensor],
     to_hidden_states: torch.Tensor,
     to_integers: torch.Tensor,
     first: int,
@@ -89,5 +85,5 @@ def stage_reference(
     """The definition of :func:`stage`."""
     rows = slice(first, first + hidden_states.shape[0])
     to_hidden_states[rows] = hidden_states
-    for column, values in zip(to_integers, (slots, positions, tokens, requests), strict=True):
+    for column, values in zip(to_integers, integers, strict=True):
         column[rows] = values

@@ -56,7 +56,7 @@ class Backlog:
 
     def add(self, rows: PendingRows) -> None:
         """Copy the rows of one step; on a GPU with a single launch."""
-        stage(*rows, self._hidden_states, self._integers, self.rows)
+        stage(rows.hidden_states, rows[1:], self._hidden_states, self._integers, self.rows)
         self.rows += rows.slots.shape[0]
         self.steps += 1
 

@@ -84,14 +84,12 @@ class KVSync(DraftSync):
         self._requests = ()
 
     def before_step(self, requests: Sequence[Any] | None) -> None:
-        if not self._backlog.rows:
-            return
         same = requests is not None and tuple(requests) == self._requests
         if not same or not self._backlog.has_room(len(self._requests)):
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Write every pending entry."""
+        """Write every pending entry, if there is any."""
         if not self._backlog.rows:
             return
         rows = self._backlog.pending()

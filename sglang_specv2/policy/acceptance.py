@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from sglang_specv2.policy.fading import FadingMean, bucket_of
 
 PRIOR_RATE = 0.6
 """Share of drafts taken to be accepted, at each place of the chain, before any was seen.
@@ -15,22 +16,6 @@ HALF_LIFE_VERIFIES = 256
 """After so many verified requests, what was seen before counts half."""
 
 _STALE = 8  # Evidence of other batch sizes fades so much slower.
-_WEIGHT_OF_PRIOR = 8.0  # In verifies.
-
-
-@dataclass
-class _Rate:
-    """Drafts accepted among those the target looked at, both fading."""
-
-    accepted: float = 0.0
-    tried: float = 0.0
-
-    def fade(self, factor: float) -> None:
-        self.accepted *= factor
-        self.tried *= factor
-
-    def estimate(self, prior: float) -> float:
-        return (self.accepted + prior * _WEIGHT_OF_PRIOR) / (self.tried + _WEIGHT_OF_PRIOR)
 
 
 class Acceptance:
@@ -48,8 +33,8 @@ class Acceptance:
 
     def __init__(self, steps: int, prior_rate: float = PRIOR_RATE) -> None:
         self._prior = prior_rate
-        self._all = [_Rate() for _ in range(steps)]
-        self._buckets: dict[int, list[_Rate]] = {}
+        self._all = [FadingMean() for _ in range(steps)]
+        self._buckets: dict[int, list[FadingMean]] = {}
         self.observed = 0
         """Verified requests so far."""
 
@@ -71,11 +56,11 @@ class Acceptance:
             for rates in (self._all, *self._buckets.values()):
                 slower = rates is not self._all and rates is not own
                 rates[place].fade(fade ** (1 / _STALE) if slower else fade)
+            # Of those that the target looked at, the ones that it accepted.
             tried = sum(accepted >= place for accepted in outcomes)
             accepted = sum(accepted > place for accepted in outcomes)
             for rates in (self._all, own):
-                rates[place].tried += tried
-                rates[place].accepted += accepted
+                rates[place].add(accepted, tried)
 
     def accept_length(self, batch_size: int, steps: int) -> float:
         """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""
@@ -85,8 +70,8 @@ class Acceptance:
             length += reach
         return length
 
-    def _bucket(self, batch_size: int) -> list[_Rate]:
-        key = batch_size.bit_length()
+    def _bucket(self, batch_size: int) -> list[FadingMean]:
+        key = bucket_of(batch_size)
         if key not in self._buckets:
-            self._buckets[key] = [_Rate() for _ in self._all]
+            self._buckets[key] = [FadingMean() for _ in self._all]
         return self._buckets[key]

@@ -9,33 +9,16 @@ different times would decide differently.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sglang_specv2.policy.cost import CostModel
+from sglang_specv2.policy.fading import FadingMean, bucket_of
 
-_WEIGHT_OF_MEASURED = 8.0  # In steps seen.
 _HALF_LIFE_STEPS = 1024
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
 
 Learned = Sequence[tuple[int, int, float]]
 """Draft steps, bucket of batch sizes (0 for all), and the factor on their measured time."""
-
-
-@dataclass
-class _Ratio:
-    """Mean of what steps took over what was measured, fading."""
-
-    total: float = 0.0
-    seen: float = 0.0
-
-    def enter(self, ratio: float) -> None:
-        fade = 0.5 ** (1 / _HALF_LIFE_STEPS)
-        self.total, self.seen = self.total * fade + ratio, self.seen * fade + 1
-
-    def estimate(self, prior: float) -> float:
-        weight = _WEIGHT_OF_MEASURED
-        return (self.total + prior * weight) / (self.seen + weight)
 
 
 class LiveCost:
@@ -50,7 +33,7 @@ class LiveCost:
 
     def __init__(self, measured: CostModel) -> None:
         self.measured = measured
-        self._seen: dict[tuple[int, int], _Ratio] = {}
+        self._seen: dict[tuple[int, int], FadingMean] = {}
         self._in_force: dict[tuple[int, int], float] = {}
 
     @property
@@ -63,7 +46,7 @@ class LiveCost:
 
     def step_s(self, steps: int, batch_size: int, context_tokens: int) -> float:
         """See :meth:`CostModel.step_s`."""
-        factor = self._in_force.get((steps, batch_size.bit_length()))
+        factor = self._in_force.get((steps, bucket_of(batch_size)))
         if factor is None:
             factor = self._in_force.get((steps, _ALL_SIZES), 1.0)
         return factor * self.measured.step_s(steps, batch_size, context_tokens)
@@ -73,8 +56,10 @@ class LiveCost:
         least, most = _BOUNDS
         expected_s = self.measured.step_s(steps, batch_size, context_tokens)
         ratio = min(max(taken_s / expected_s, least), most)
-        for bucket in (_ALL_SIZES, batch_size.bit_length()):
-            self._seen.setdefault((steps, bucket), _Ratio()).enter(ratio)
+        for bucket in (_ALL_SIZES, bucket_of(batch_size)):
+            mean = self._seen.setdefault((steps, bucket), FadingMean())
+            mean.fade(0.5 ** (1 / _HALF_LIFE_STEPS))
+            mean.add(ratio, 1)
 
     def learned(self) -> Learned:
         """What the steps seen so far say."""

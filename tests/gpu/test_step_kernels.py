@@ -39,6 +39,6 @@ def test_the_kernels_do_what_their_definitions_say(rows):
             to = [torch.zeros(rows + 99, width, dtype=torch.bfloat16, device="cuda")]
             to.append(torch.zeros(4, rows + 99, dtype=torch.int64, device="cuda"))
             expected = [buffer.clone() for buffer in to]
-            step_ops.stage(hidden, *integers, *to, first)
-            step_ops.stage_reference(hidden, *integers, *expected, first)
+            step_ops.stage(hidden, integers, *to, first)
+            step_ops.stage_reference(hidden, integers, *expected, first)
             assert all(map(torch.equal, to, expected))

@@ -46,7 +46,8 @@ def test_a_steps_rows_are_copied_behind_those_that_are_there(rows, first, dtype)
     hidden, (slots, positions, tokens, requests) = torch.rand(rows, 3), torch.randint(9, (4, rows))
     to_hidden, to_integers = torch.zeros(10, 3), torch.full((4, 10), -1)
 
-    stage(hidden, slots, positions, tokens.to(dtype), requests, to_hidden, to_integers, first)
+    integers = (slots, positions, tokens.to(dtype), requests)
+    stage(hidden, integers, to_hidden, to_integers, first)
 
     assert torch.equal(to_hidden[first : first + rows], hidden)
     assert (to_hidden.count_nonzero(dim=1) > 0).sum() == rows

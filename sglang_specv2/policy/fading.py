@@ -1,0 +1,31 @@
+"""Averages that forget, and lean on a prior until enough was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_WEIGHT_OF_PRIOR = 8.0  # In things seen.
+
+
+def bucket_of(batch_size: int) -> int:
+    """Batch sizes are told apart by powers of two; never 0."""
+    return batch_size.bit_length()
+
+
+@dataclass
+class FadingMean:
+    """Mean of what was added; what is long ago counts less."""
+
+    total: float = 0.0
+    seen: float = 0.0
+
+    def fade(self, factor: float) -> None:
+        self.total *= factor
+        self.seen *= factor
+
+    def add(self, total: float, seen: float) -> None:
+        self.total += total
+        self.seen += seen
+
+    def estimate(self, prior: float) -> float:
+        return (self.total + prior * _WEIGHT_OF_PRIOR) / (self.seen + _WEIGHT_OF_PRIOR)
