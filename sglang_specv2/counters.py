@@ -21,7 +21,8 @@ class StepCounters:
         accepted_drafts: drafts accepted by those verifies.
         plain_tokens: tokens decoded by plain steps.
         resumes: speculative steps that first needed a draft forward for rows left pending.
-        nan_drafts: requests verified whose draft had come out NaN, summed over speculative steps.
+        nan_drafts: requests verified whose draft had come out NaN, in those speculative steps that
+            are looked at (``NAN_CHECK_STEPS``).
     """
 
     steps: Counter[str] = field(default_factory=Counter)

@@ -20,7 +20,10 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafted_tokens": ("Tokens drafted for verifies.", ()),
     "accepted_drafts": ("Drafts that verifies accepted.", ()),
     "resumes": ("Speculative steps that first needed a draft forward.", ()),
-    "nan_drafts": ("Requests verified whose draft had come out NaN.", ()),
+    "nan_drafts": (
+        "Requests verified whose draft had come out NaN, in one speculative step of 8.",
+        (),
+    ),
     "eager_steps": ("Decode steps that no captured graph fitted.", ("mode",)),
     "probes": ("Probes of policy auto.", ()),
     "probe_cost_seconds": ("What they cost, as estimated.", ()),

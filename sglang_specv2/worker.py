@@ -33,7 +33,7 @@ from sglang_specv2.config import (
 from sglang_specv2.counters import StepCounters
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.draft_sync.build import build_draft_sync
-from sglang_specv2.draft_sync.proposals import nan_check
+from sglang_specv2.draft_sync.proposals import NanCheck
 from sglang_specv2.errors import CaptureError, ConfigError
 from sglang_specv2.opt_out import opted_out
 from sglang_specv2.plain_decode import PlainDecodeRuntime
@@ -81,6 +81,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         self._draft_checkpoint = draft if draft != target else None
         self._draft_reads_last = True
         self._learning = StepLearning(self._agree)
+        self._nan_check = NanCheck()
         super().__init__(server_args, *args, **kwargs)
         first = Mode.PLAIN if self.config.dynamic == "never" else Mode.SPECULATIVE
         self.step_log = StepLog(
@@ -329,7 +330,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         draft_runner.war_fastpath_read_done_event = None
         self._draft_reads_last = True
         self.tiers.use(steps)
-        checked = nan_check(batch.spec_info)
+        checked = self._nan_check.look(batch.spec_info)
         result = super().forward_batch_generation(batch, on_publish, grammar_barrier)
         setattr(result, NAN_CHECK, checked)
         return result

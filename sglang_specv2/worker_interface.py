@@ -23,7 +23,7 @@ from sglang_specv2.step_log import StepLog
 logger = logging.getLogger(__name__)
 
 NAN_CHECK = "specv2_nan_check"
-"""The attribute of a speculative step's result that holds what :func:`nan_check` found."""
+"""The attribute of a speculative step's result that holds what :class:`NanCheck` found."""
 
 
 class WorkerInterface:

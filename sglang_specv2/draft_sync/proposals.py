@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+NAN_CHECK_STEPS = 8
+
 
 class EmptyProposals:
     """Zeros of the relayed shapes, made once.
@@ -59,12 +61,31 @@ def pending_rows(draft_input: Any) -> torch.Tensor:
     return draft_input.topk_p[:, 0] == 0
 
 
-def nan_check(draft_input: Any) -> torch.Tensor:
-    """Whether the draft came out NaN, by row: ``[bs]`` float32, NaN where it did.
+class NanCheck:
+    """Looks for drafts that came out NaN, in one speculative step of :data:`NAN_CHECK_STEPS`.
 
-    A sum finds a NaN anywhere in the hidden state that the proposal came from; a NaN in the
-    proposal itself, which only trees and prefills relay, is found too. The result is on its way to
-    the CPU and must not be read before the step's other results are there: nothing waits for it.
+    Small speculative steps wait for the launches of the host, and a draft that computes NaN goes
+    on computing it.
     """
-    checked = draft_input.hidden_states.sum(dim=-1, dtype=torch.float32) + draft_input.topk_p[:, 0]
-    return checked.to("cpu", non_blocking=True)
+
+    def __init__(self) -> None:
+        self._steps_left = 0
+
+    def look(self, draft_input: Any) -> torch.Tensor | None:
+        """Called in every speculative step.
+
+        A sum finds a NaN anywhere in the hidden state that the proposal came from; a NaN in the
+        proposal itself, which only trees and prefills relay, is found too. The result is on its
+        way to the CPU and must not be read before the step's other results are there: nothing
+        waits for it.
+
+        Returns:
+            ``[bs]`` float32, NaN in each row whose draft came out so; None in a step that is not
+            looked at.
+        """
+        if self._steps_left:
+            self._steps_left -= 1
+            return None
+        self._steps_left = NAN_CHECK_STEPS - 1
+        sums = draft_input.hidden_states.sum(dim=-1, dtype=torch.float32)
+        return (sums + draft_input.topk_p[:, 0]).to("cpu", non_blocking=True)

@@ -3,7 +3,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
+from sglang_specv2.draft_sync.proposals import (
+    NAN_CHECK_STEPS,
+    EmptyProposals,
+    NanCheck,
+    pending_rows,
+)
 
 HIDDEN, VOCAB = 6, 11
 
@@ -55,3 +60,18 @@ def test_a_filtered_and_merged_batch_keeps_which_rows_are_pending():
     merged = SimpleNamespace(topk_p=torch.cat([pending.topk_p[[0, 2]], fresh.topk_p]))
 
     assert pending_rows(merged).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("field", ["hidden_states", "topk_p"])
+def test_one_step_in_so_many_is_looked_at_for_nan(field):
+    draft_input = SimpleNamespace(
+        hidden_states=torch.ones((3, 4), dtype=torch.bfloat16), topk_p=torch.ones((3, 1))
+    )
+    getattr(draft_input, field)[1, 0] = torch.nan
+    check = NanCheck()
+
+    found = [check.look(draft_input) for _ in range(2 * NAN_CHECK_STEPS + 1)]
+
+    looked_at = [step for step, rows in enumerate(found) if rows is not None]
+    assert looked_at == [0, NAN_CHECK_STEPS, 2 * NAN_CHECK_STEPS]
+    assert all(found[step].isnan().tolist() == [False, True, False] for step in looked_at)

@@ -14,6 +14,7 @@ from sglang_specv2 import worker as worker_module
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.config import SpecV2Config
+from sglang_specv2.draft_sync.proposals import NAN_CHECK_STEPS, NanCheck
 from sglang_specv2.errors import CaptureError, ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
 from sglang_specv2.policy import Acceptance, Decision, Mode
@@ -69,6 +70,7 @@ def worker(runner, sync, calls, monkeypatch):
     worker.draft_sync = sync
     worker.step_log = StepLog(Mode.SPECULATIVE, Acceptance(2), 2)
     worker._learning = StepLearning(worker._agree)
+    worker._nan_check = NanCheck()
     worker.tiers = SimpleNamespace(
         use=lambda steps: calls.append(f"{steps or 'the usual'} draft steps"),
         attn_backends=("a tier's",),
@@ -191,7 +193,7 @@ def test_verifies_are_counted_when_their_outcome_is_known(worker):
 def test_a_draft_that_came_out_nan_is_counted_and_told_once(worker, batch, caplog, field):
     if field:
         getattr(batch.spec_info, field)[1, 0] = torch.nan
-    for result in decode(worker, batch, Mode.SPECULATIVE, Mode.SPECULATIVE):
+    for result in decode(worker, batch, *[Mode.SPECULATIVE] * (NAN_CHECK_STEPS + 1)):
         result.num_correct_drafts_per_req_cpu = [0, 0]
         result.speculative_num_draft_tokens = 3
         worker.specv2_observe(batch.reqs, result)
