@@ -13,8 +13,11 @@ With two draft steps: 1 + 0.6 + 0.36 = 1.96 tokens a step.
 """
 
 HALF_LIFE_VERIFIES = 256
-"""After so many verified requests, what was seen before counts half."""
+HALF_LIFE_STEPS = 64
+"""After so many verified requests, and no fewer than so many steps, what was seen before counts
+half. The requests of one step are often alike: a step of many says less than many steps."""
 
+_DOUBT = 0.5
 _STALE = 8  # Evidence of other batch sizes fades so much slower.
 
 
@@ -51,7 +54,7 @@ class Acceptance:
             return
         self.observed += len(outcomes)
         own = self._bucket(batch_size)
-        fade = 0.5 ** (len(outcomes) / HALF_LIFE_VERIFIES)
+        fade = 0.5 ** min(len(outcomes) / HALF_LIFE_VERIFIES, 1 / HALF_LIFE_STEPS)
         for place in range(min(steps, len(self._all))):
             for rates in (self._all, *self._buckets.values()):
                 slower = rates is not self._all and rates is not own
@@ -61,6 +64,12 @@ class Acceptance:
             accepted = sum(accepted > place for accepted in outcomes)
             for rates in (self._all, own):
                 rates[place].add(accepted, tried)
+
+    def doubt(self, batch_size: int) -> None:
+        """What was seen is of some time ago: let it count less against what comes now."""
+        for rates in (self._all, self._bucket(batch_size)):
+            for rate in rates:
+                rate.fade(_DOUBT)
 
     def accept_length(self, batch_size: int, steps: int) -> float:
         """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""

@@ -163,6 +163,7 @@ class AutoPolicy:
                 return None
             self.probes += 1
             self.probe_cost_s += entry_s
+            self.acceptance.doubt(batch_size)
             self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
             self._probe_left, self._since_probe = probe_steps, 0
         self._probe_left -= 1
