@@ -45,7 +45,7 @@ class SpecV2Config:
         enable_batch_threshold: M, in requests; speculation resumes at or under it. Left out, it
             becomes N − max(1, N // 8), but at least 1: no batch being decoded is smaller.
         switch_min_dwell: decode steps from one switch to the next, at least; for ``threshold`` and
-            ``auto``.
+            ``auto``, which does not wait longer than costs a plain step.
         switch_margin: how much faster speculation has to be before it begins, 0 to 1; for ``auto``.
         step_choices: numbers of draft steps that ``auto`` chooses from; None: 0 and what the
             server was started with.

@@ -13,11 +13,17 @@ With two draft steps: 1 + 0.6 + 0.36 = 1.96 tokens a step.
 """
 
 HALF_LIFE_VERIFIES = 256
-HALF_LIFE_STEPS = 64
-"""After so many verified requests, and no fewer than so many steps, what was seen before counts
-half. The requests of one step are often alike: a step of many says less than many steps."""
+"""After so many verified requests, what was seen before counts half."""
 
-_DOUBT = 0.5
+MOST_OF_A_STEP = 4
+"""Requests of one step count as at most so many: they are often alike, so that one step of many
+says less than many steps."""
+
+HALF_LIFE_PLAIN_STEPS = 512
+"""After so many steps without drafts, what was seen before them counts half against what comes."""
+
+_WEIGHT_OF_PRIOR = 8.0  # In verified requests.
+_WEIGHT_OF_ALL = 64.0
 _STALE = 8  # Evidence of other batch sizes fades so much slower.
 
 
@@ -27,7 +33,8 @@ class Acceptance:
     Kept are the conditional rates: of the requests whose first ``i`` drafts were accepted, how many
     had the next one accepted too. So an outcome of one draft step says what it can about two, and
     the accept length of ``k`` steps is ``1 + r1 + r1·r2 + … + r1···rk``. Buckets are powers of two;
-    each leans on all of them together until it has seen enough itself.
+    each leans on all of them together until it has seen enough itself. The prior fades like
+    anything seen.
 
     Args:
         steps: most draft steps of a verify.
@@ -35,9 +42,10 @@ class Acceptance:
     """
 
     def __init__(self, steps: int, prior_rate: float = PRIOR_RATE) -> None:
-        self._prior = prior_rate
-        self._all = [FadingMean() for _ in range(steps)]
+        prior = prior_rate * _WEIGHT_OF_PRIOR
+        self._all = [FadingMean(prior, _WEIGHT_OF_PRIOR) for _ in range(steps)]
         self._buckets: dict[int, list[FadingMean]] = {}
+        self._plain_steps = 0  # Since the last observation.
         self.observed = 0
         """Verified requests so far."""
 
@@ -54,7 +62,10 @@ class Acceptance:
             return
         self.observed += len(outcomes)
         own = self._bucket(batch_size)
-        fade = 0.5 ** min(len(outcomes) / HALF_LIFE_VERIFIES, 1 / HALF_LIFE_STEPS)
+        counted = min(len(outcomes), MOST_OF_A_STEP)
+        share = counted / len(outcomes)
+        fade = 0.5 ** (counted / HALF_LIFE_VERIFIES + self._plain_steps / HALF_LIFE_PLAIN_STEPS)
+        self._plain_steps = 0
         for place in range(min(steps, len(self._all))):
             for rates in (self._all, *self._buckets.values()):
                 slower = rates is not self._all and rates is not own
@@ -63,19 +74,17 @@ class Acceptance:
             tried = sum(accepted >= place for accepted in outcomes)
             accepted = sum(accepted > place for accepted in outcomes)
             for rates in (self._all, own):
-                rates[place].add(accepted, tried)
+                rates[place].add(share * accepted, share * tried)
 
-    def doubt(self, batch_size: int) -> None:
-        """What was seen is of some time ago: let it count less against what comes now."""
-        for rates in (self._all, self._bucket(batch_size)):
-            for rate in rates:
-                rate.fade(_DOUBT)
+    def step_without_drafts(self) -> None:
+        """A plain step ran."""
+        self._plain_steps += 1
 
     def accept_length(self, batch_size: int, steps: int) -> float:
         """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""
         length, reach = 1.0, 1.0
         for overall, own in zip(self._all[:steps], self._bucket(batch_size), strict=False):
-            reach *= own.estimate(overall.estimate(self._prior))
+            reach *= own.estimate(overall.total / overall.seen, _WEIGHT_OF_ALL)
             length += reach
         return length
 

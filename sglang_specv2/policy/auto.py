@@ -19,6 +19,7 @@ _PROBE_VERIFIES = 128  # Enough to tell accept lengths a tenth apart.
 _PROBE_STEPS = (3, 16)  # The third is the first whose time says something.
 _PROBE_INTERVAL_STEPS = (64, 20_000)
 _LONGEST_BACKOFF = 4
+_SURPRISE = 1.02  # Times the speed-up: the probe before changed something.
 
 
 class AutoPolicy:
@@ -28,7 +29,8 @@ class AutoPolicy:
     ``step_s(k)``; a plain step gives one in ``step_s(0)``. Speculation begins where it is estimated
     to be faster by more than the margin, and ends where it is slower; between two numbers of draft
     steps the margin decides as well. A switch comes no sooner than ``min_dwell`` steps after the
-    last.
+    last, unless waiting for it has cost as much as a plain step: a batch may grow in an instant
+    from where speculation pays to where it takes several times as long.
 
     What more draft steps would bring goes unseen, off above all, so now and then a few steps run
     them: a probe. The interval follows from what a probe is estimated to cost
@@ -40,7 +42,7 @@ class AutoPolicy:
         acceptance: accept lengths; whoever runs the steps enters their outcomes.
         choices: numbers of draft steps to choose from, 0 among them.
         margin: 0 to 1.
-        min_dwell: steps from one switch to the next, at least.
+        min_dwell: steps from one switch to the next.
 
     Raises:
         ConfigError: a value is impossible, or a choice was not measured.
@@ -76,9 +78,11 @@ class AutoPolicy:
         self._last: int | None = None  # What the step before ran with.
         self._probed = False
         self._since_switch: int | None = None
+        self._waited_s = 0.0  # Lost since then by not switching again.
         self._probe_left = 0
         self._since_probe = 0
         self._backoff = 1
+        self._speed_up_before_probe = 0.0
 
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
@@ -95,12 +99,14 @@ class AutoPolicy:
         cause = Cause.PROBE if self._probed else Cause.ESTIMATE
         if self._steps is not None and wanted != self._steps:
             since = self._since_switch
-            if since is not None and since < self.min_dwell:
+            self._waited_s += times[self._steps] - lengths[self._steps] / rates[wanted]
+            if since is not None and since < self.min_dwell and self._waited_s < times[PLAIN]:
                 wanted = self._steps
                 reason += f"; held: {since} of {self.min_dwell} steps since the last switch"
             else:
                 cause = Cause.ESTIMATE
                 self._since_switch = self._since_probe = self._probe_left = 0
+                self._waited_s = 0.0
                 self._backoff = 1
         self._steps = wanted
         probe = self._probe(batch_size, times, lengths, rates)
@@ -120,7 +126,10 @@ class AutoPolicy:
     def _decision(self, steps: int, reason: str, cause: Cause) -> Decision:
         switched = self._last is not None and steps != self._last
         self._last, self._probed = steps, cause is Cause.PROBE and steps != PLAIN
-        mode = Mode.PLAIN if steps == PLAIN else Mode.SPECULATIVE
+        mode = Mode.SPECULATIVE
+        if steps == PLAIN:
+            mode = Mode.PLAIN
+            self.acceptance.step_without_drafts()
         return Decision(mode, switched, reason, steps, cause)
 
     def _wanted(self, rates: dict[int, float], best_speculative: int) -> int:
@@ -163,8 +172,10 @@ class AutoPolicy:
                 return None
             self.probes += 1
             self.probe_cost_s += entry_s
-            self.acceptance.doubt(batch_size)
-            self._backoff = min(2 * self._backoff, _LONGEST_BACKOFF)
+            speed_up = cast(float, self.speed_up)
+            raised = speed_up > _SURPRISE * self._speed_up_before_probe
+            self._backoff = 1 if raised else min(2 * self._backoff, _LONGEST_BACKOFF)
+            self._speed_up_before_probe = speed_up
             self._probe_left, self._since_probe = probe_steps, 0
         self._probe_left -= 1
         self.probe_cost_s += lost_s

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_WEIGHT_OF_PRIOR = 8.0  # In things seen.
-
 
 def bucket_of(batch_size: int) -> int:
     """Batch sizes are told apart by powers of two; never 0."""
@@ -27,5 +25,6 @@ class FadingMean:
         self.total += total
         self.seen += seen
 
-    def estimate(self, prior: float) -> float:
-        return (self.total + prior * _WEIGHT_OF_PRIOR) / (self.seen + _WEIGHT_OF_PRIOR)
+    def estimate(self, prior: float, weight: float) -> float:
+        """The mean, with a prior that counts as much as ``weight`` things seen."""
+        return (self.total + prior * weight) / (self.seen + weight)

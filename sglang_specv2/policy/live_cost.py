@@ -14,6 +14,7 @@ from sglang_specv2.policy.cost import CostModel
 from sglang_specv2.policy.fading import FadingMean, bucket_of
 
 _HALF_LIFE_STEPS = 1024
+_WEIGHT_OF_PRIOR = 8.0  # In steps.
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
 
@@ -65,8 +66,8 @@ class LiveCost:
         """What the steps seen so far say."""
         found = []
         for (steps, bucket), ratio in sorted(self._seen.items()):
-            overall = self._seen[steps, _ALL_SIZES].estimate(1.0)
-            factor = overall if bucket == _ALL_SIZES else ratio.estimate(overall)
+            overall = self._seen[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR)
+            factor = overall if bucket == _ALL_SIZES else ratio.estimate(overall, _WEIGHT_OF_PRIOR)
             found.append((steps, bucket, factor))
         return found
 

@@ -57,6 +57,7 @@ def _measure(worker: Any) -> list[dict[str, Any]]:
 
 def _step_ms(worker: Any, size: int, synced: bool) -> float:
     from sglang.srt.model_executor.runner.shape_key import ShapeKey
+
     from sglang_specv2.step_ops import advance
 
     backend, key = worker.plain_runtime._graph_runner.backend, ShapeKey(size=size)
