@@ -119,8 +119,8 @@ OPTIONS: tuple[Option, ...] = (
         variable="SGLANG_SPECV2_SWITCH_MIN_DWELL",
         parse=_positive_integer,
         metavar="STEPS",
-        help="Decode steps from one switch of speculation to the next, at least; auto does not wait "
-        f"longer than costs a plain step (default: {DEFAULT_SWITCH_MIN_DWELL}).",
+        help="Decode steps from one switch of speculation to the next, at least; auto does not "
+        f"wait longer than costs a plain step (default: {DEFAULT_SWITCH_MIN_DWELL}).",
     ),
     Option(
         field="dynamic",

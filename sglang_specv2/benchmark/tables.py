@@ -9,6 +9,7 @@ from typing import Any
 
 from sglang_specv2.benchmark.alignment import FIRST_STEPS, WINDOW_STEPS
 from sglang_specv2.benchmark.arms import ARMS, FIXED_ARMS, NEVER_OFF
+from sglang_specv2.benchmark.drawn_lengths import rate_as_asked
 from sglang_specv2.benchmark.load import Load
 from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.statistics import (
@@ -78,6 +79,15 @@ class Comparison:
         """Of the output rates of two arms; None where one has none."""
         of = paired_ratio if self.side_by_side else unpaired_ratio
         return of(self.values(arm, load), self.values(other, load))
+
+    def ratio_as_asked(self, arm: str, other: str, load: Load) -> Ratio | None:
+        """The same with simulated accept lengths as they were asked for, not as they were drawn."""
+        asked = self.settings["simulate_accept_length"]
+        rates = [
+            {number: rate_as_asked(line, asked) for number, line in self.rounds(one, load).items()}
+            for one in (arm, other)
+        ]
+        return (paired_ratio if self.side_by_side else unpaired_ratio)(*rates)
 
     def best(self, load: Load, arms: Sequence[str] | None = None) -> str | None:
         """The arm with the highest median rate."""

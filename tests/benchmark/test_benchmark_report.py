@@ -8,9 +8,10 @@ import pytest
 import result_folders
 
 from sglang_specv2.benchmark import figures, report
+from sglang_specv2.benchmark.drawn_lengths import rate_as_asked
 from sglang_specv2.benchmark.errors import ResultError
 from sglang_specv2.benchmark.load import Load
-from sglang_specv2.benchmark.results import RECOVERY, STARTS, TIMELINE, Results
+from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.settings import Settings
 from sglang_specv2.benchmark.tables import Comparison, recovery_figures, timeline_figures
 
@@ -42,6 +43,10 @@ def rows(text, title):
 @pytest.fixture
 def comparison(tmp_path):
     return result_folders.make(tmp_path / "result", SETTINGS, RATES)
+
+
+def test_without_simulated_lengths_there_is_no_luck_to_take_out(comparison):
+    assert "luck" not in report.write(comparison, [])
 
 
 def test_recorded_rounds_give_these_medians_and_ratios():
@@ -120,6 +125,54 @@ def test_a_failed_arm_says_so_in_its_column_and_shows_its_log(tmp_path):
     assert rows(text, "Output tokens a second")["EAGLE-3 always on, SGLang"][1] == "failed"
     assert "stock: the server ended with status -9. The end of its log:" in text
     assert "CUDA out of memory" in text
+
+
+# 40 requests of 101 tokens, the first of each from its prefill: 4000 tokens of steps in 10 s.
+IN_TEN_SECONDS = {"output_tokens_s": 404.0, "requests": 40, "output_tokens": 4040}
+
+
+@pytest.mark.parametrize(
+    ("line", "as_asked"),
+    [
+        ({"accept_length": None}, 404.0),
+        # 2000 verifies that drew 2.0: at 2.2 they are 4400 tokens.
+        ({"accept_length": 2.02}, 444.0),
+        ({"accept_length": 2.0, "verifies": 2000, "accepted_drafts": 2000}, 444.0),
+        # 1000 of them, and 2000 plain steps.
+        (
+            {
+                "accept_length": 2.0,
+                "verifies": 1000,
+                "accepted_drafts": 1000,
+                "plain_tokens": 2000,
+            },
+            424.0,
+        ),
+    ],
+)
+def test_the_luck_of_the_draw_is_taken_out_of_what_verifies_gave(line, as_asked):
+    whole = IN_TEN_SECONDS | ({"plain_tokens": 0} if "verifies" in line else {}) | line
+    assert rate_as_asked(whole, 2.2) == pytest.approx(as_asked)
+
+
+def test_a_report_on_simulated_lengths_shows_both_ratios(tmp_path):
+    """Both arms took as long for their verifies; one drew 2.0 and the other 2.2."""
+    settings = Settings(**{**SETTINGS.__dict__, "simulate_accept_length": 2.2})
+    result_folders.make(tmp_path / "drawn", settings, {})
+    lines = [
+        {"arm": arm, "load": "closed", "level": 8, "round": number, "requests": 0, **drawn}
+        for arm, drawn in (
+            ("stock", {"output_tokens_s": 220.0, "output_tokens": 2200, "accept_length": 2.2}),
+            ("threshold", {"output_tokens_s": 200.0, "output_tokens": 2000, "accept_length": 2.0}),
+        )
+        for number in range(3)
+    ]
+    Results.existing(tmp_path / "drawn").append(ROUNDS, lines)
+    text = report.write(Comparison(Results.existing(tmp_path / "drawn")), [])
+
+    ours = "sglang-specv2, threshold 4"
+    assert rows(text, "Ratio to the best other arm")[ours][0].startswith("0.909")
+    assert rows(text, "The same without the luck of the draw")[ours][0].startswith("1.000")
 
 
 @pytest.mark.parametrize(
