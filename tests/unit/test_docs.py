@@ -9,7 +9,7 @@ from sglang_specv2 import gates
 from sglang_specv2.benchmark import labels
 from sglang_specv2.benchmark.figures import draw_all
 from sglang_specv2.benchmark.results import Results
-from sglang_specv2.benchmark.tables import Comparison
+from sglang_specv2.benchmark.tables import Comparison, timeline_figures
 from sglang_specv2.options import DEFAULT_SWITCH_MIN_DWELL, DRAFT_SYNCS, DYNAMICS, OPTIONS
 from sglang_specv2.version import SUPPORTED_SGLANG
 
@@ -98,17 +98,55 @@ H200_REPORTS = [
 
 
 @pytest.mark.parametrize("name", H200_REPORTS)
-def test_the_ratios_are_those_of_the_rounds(name):
+def test_the_ratios_of_auto_are_those_of_the_rounds(name):
     comparison = Comparison(Results.existing(ROOT / "docs/benchmarks" / name))
-    attention, length = name.split("-")[2], name.split("-")[4]
+    setup = [name.split("-")[2], name.split("-")[4]]
     better = {load: comparison.best(load, ["none", "stock"]) for load in comparison.loads}
-    auto = [comparison.ratio("auto", better[load], load) for load in comparison.loads]
-    off = [comparison.ratio("off", "none", load) for load in comparison.loads]
+    measured = [comparison.ratio("auto", better[load], load) for load in comparison.loads]
+    as_asked = [comparison.ratio_as_asked("auto", better[load], load) for load in comparison.loads]
 
     rows = cells(page("measurements.md"))
     report = f"[report](benchmarks/{name}/report.md)"
-    assert [attention, length, *(f"{ratio.value:.2f}" for ratio in auto), report] in rows
-    assert [attention, length, *(f"{ratio.value:.3f}" for ratio in off)] in rows
+    assert [*setup, *(f"{ratio.value:.2f}" for ratio in measured), report] in rows
+    assert [*setup, *(f"{ratio.value:.2f}" for ratio in as_asked)] in rows
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "[report](benchmarks/h200-8b-triton-accept-2.2/report.md)",
+        "[report](benchmarks/h200-8b-triton-accept-1.4/report.md)",
+        "[rounds](measured/off-triton/rounds.jsonl)",
+        "[rounds](measured/off-fa3/rounds.jsonl)",
+        "[rounds](measured/off-fa3-again/rounds.jsonl)",
+    ],
+)
+def test_the_ratios_of_off_are_those_of_the_rounds(link):
+    folder = (ROOT / "docs" / link.split("(")[1]).parent
+    comparison = Comparison(Results.existing(folder))
+    off = [comparison.ratio("off", "none", load) for load in comparison.loads]
+
+    attention = comparison.settings["attention_backend"]
+    row = [attention, *(f"{ratio.value:.3f}" for ratio in off), link]
+    assert row in cells(page("measurements.md"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "timeline", "seconds"),
+    [
+        ("benchmarks/h200-8b-triton-accept-2.2", "ramp", "3 s"),
+        ("measured/timelines-triton", "ramp", "2 s"),
+        ("measured/timelines-triton", "square", "5 s"),
+    ],
+)
+def test_the_ratios_over_time_are_those_of_the_lines(folder, timeline, seconds):
+    comparison = Comparison(Results.existing(ROOT / "docs" / folder))
+    ratios = {figure.arm: figure.ratio for figure in timeline_figures(comparison, timeline)}
+    row = [f"{ratios[arm]:.3f}" for arm in ("none", "stock", "auto")]
+
+    figure = f"[figure]({folder}/timeline-{timeline}.svg)"
+    found = [row for row in cells(page("measurements.md")) if row[-1].startswith(figure)]
+    assert [line[1:4] for line in found if line[0].endswith(f"every {seconds}")] == [row]
 
 
 @pytest.mark.parametrize(
