@@ -22,7 +22,7 @@ class StepLog:
 
     Args:
         mode: what a first step of that mode is no switch from.
-        acceptance: takes the outcomes of verifies.
+        acceptance: takes the outcomes of verifies, and notes plain steps.
         num_steps: draft steps of a verify where a decision names none.
     """
 
@@ -68,6 +68,7 @@ class StepLog:
             self._metrics.set("speculating", float(self.mode is Mode.SPECULATIVE))
             self._metrics.set("draft_steps", self.draft_steps)
         if self.mode is Mode.PLAIN:
+            self.acceptance.step_without_drafts()
             self.counters.plain_tokens += self.batch_size
             self._add("tokens", self.batch_size, *self._labels())
 

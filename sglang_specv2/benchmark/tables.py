@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics as python_statistics
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,20 +81,28 @@ class Comparison:
         of = paired_ratio if self.side_by_side else unpaired_ratio
         return of(self.values(arm, load), self.values(other, load))
 
-    def ratio_as_asked(self, arm: str, other: str, load: Load) -> Ratio | None:
-        """The same with simulated accept lengths as they were asked for, not as they were drawn."""
-        asked = self.settings["simulate_accept_length"]
-        rates = [
-            {number: rate_as_asked(line, asked) for number, line in self.rounds(one, load).items()}
-            for one in (arm, other)
-        ]
-        return (paired_ratio if self.side_by_side else unpaired_ratio)(*rates)
-
     def best(self, load: Load, arms: Sequence[str] | None = None) -> str | None:
         """The arm with the highest median rate."""
         rates = {arm: self.median(arm, load) for arm in (self.arms if arms is None else arms)}
         known = {arm: rate for arm, rate in rates.items() if rate is not None}
         return max(known, key=lambda arm: known[arm]) if known else None
+
+    def as_asked(self) -> Comparison | None:
+        """The same rounds with simulated accept lengths as asked for, not as they were drawn.
+
+        Without the arms of which that cannot be said; None where no length was simulated.
+        """
+        asked = self.settings["simulate_accept_length"]
+        if asked is None:
+            return None
+        other = copy(self)
+        other.arms = [arm for arm in self.arms if not ARMS[arm].adaptive]
+        other._rounds = {
+            key: {n: line | {RATE: rate_as_asked(line, asked)} for n, line in lines.items()}
+            for key, lines in self._rounds.items()
+            if key[0] in other.arms
+        }
+        return other
 
     def curve(self, arm: str, figure: str = RATE) -> list[tuple[float, float]]:
         """Level and median of the closed loop."""

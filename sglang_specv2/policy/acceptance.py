@@ -23,7 +23,7 @@ HALF_LIFE_PLAIN_STEPS = 512
 """After so many steps without drafts, what was seen before them counts half against what comes."""
 
 _WEIGHT_OF_PRIOR = 8.0  # In verified requests.
-_WEIGHT_OF_ALL = 64.0
+_WEIGHT_OF_ALL = 16.0
 _STALE = 8  # Evidence of other batch sizes fades so much slower.
 
 
@@ -34,7 +34,8 @@ class Acceptance:
     had the next one accepted too. So an outcome of one draft step says what it can about two, and
     the accept length of ``k`` steps is ``1 + r1 + r1·r2 + … + r1···rk``. Buckets are powers of two;
     each leans on all of them together until it has seen enough itself. The prior fades like
-    anything seen.
+    anything seen, and what is known of all together never counts less than the prior did: after a
+    long time without drafts the first step does not decide alone.
 
     Args:
         steps: most draft steps of a verify.
@@ -69,7 +70,8 @@ class Acceptance:
         for place in range(min(steps, len(self._all))):
             for rates in (self._all, *self._buckets.values()):
                 slower = rates is not self._all and rates is not own
-                rates[place].fade(fade ** (1 / _STALE) if slower else fade)
+                least = _WEIGHT_OF_PRIOR if rates is self._all else 0.0
+                rates[place].fade(fade ** (1 / _STALE) if slower else fade, least)
             # Of those that the target looked at, the ones that it accepted.
             tried = sum(accepted >= place for accepted in outcomes)
             accepted = sum(accepted > place for accepted in outcomes)
@@ -77,7 +79,7 @@ class Acceptance:
                 rates[place].add(share * accepted, share * tried)
 
     def step_without_drafts(self) -> None:
-        """A plain step ran."""
+        """Enter a plain step."""
         self._plain_steps += 1
 
     def accept_length(self, batch_size: int, steps: int) -> float:

@@ -18,8 +18,6 @@ PROBE_SHARE = 0.005
 _PROBE_VERIFIES = 128  # Enough to tell accept lengths a tenth apart.
 _PROBE_STEPS = (3, 16)  # The third is the first whose time says something.
 _PROBE_INTERVAL_STEPS = (64, 20_000)
-_LONGEST_BACKOFF = 4
-_SURPRISE = 1.02  # Times the speed-up: the probe before changed something.
 
 
 class AutoPolicy:
@@ -29,17 +27,17 @@ class AutoPolicy:
     ``step_s(k)``; a plain step gives one in ``step_s(0)``. Speculation begins where it is estimated
     to be faster by more than the margin, and ends where it is slower; between two numbers of draft
     steps the margin decides as well. A switch comes no sooner than ``min_dwell`` steps after the
-    last, unless waiting for it has cost as much as a plain step: a batch may grow in an instant
-    from where speculation pays to where it takes several times as long.
+    last, unless waiting for it would have cost as much as a plain step, or as resuming where that
+    is more: a batch may grow in an instant from where speculation pays to where it takes several
+    times as long.
 
     What more draft steps would bring goes unseen, off above all, so now and then a few steps run
     them: a probe. The interval follows from what a probe is estimated to cost
-    (:data:`PROBE_SHARE`), and doubles, at most fourfold, while probes change nothing. Where even
-    drafts that are all accepted would lose, there is no probe.
+    (:data:`PROBE_SHARE`). Where even drafts that are all accepted would lose, there is no probe.
 
     Args:
         cost: step times.
-        acceptance: accept lengths; whoever runs the steps enters their outcomes.
+        acceptance: accept lengths; whoever runs the steps enters them.
         choices: numbers of draft steps to choose from, 0 among them.
         margin: 0 to 1.
         min_dwell: steps from one switch to the next.
@@ -81,8 +79,6 @@ class AutoPolicy:
         self._waited_s = 0.0  # Lost since then by not switching again.
         self._probe_left = 0
         self._since_probe = 0
-        self._backoff = 1
-        self._speed_up_before_probe = 0.0
 
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
@@ -100,14 +96,14 @@ class AutoPolicy:
         if self._steps is not None and wanted != self._steps:
             since = self._since_switch
             self._waited_s += times[self._steps] - lengths[self._steps] / rates[wanted]
-            if since is not None and since < self.min_dwell and self._waited_s < times[PLAIN]:
+            patience_s = max(times[PLAIN], self.cost.resume_s)
+            if since is not None and since < self.min_dwell and self._waited_s < patience_s:
                 wanted = self._steps
                 reason += f"; held: {since} of {self.min_dwell} steps since the last switch"
             else:
                 cause = Cause.ESTIMATE
                 self._since_switch = self._since_probe = self._probe_left = 0
                 self._waited_s = 0.0
-                self._backoff = 1
         self._steps = wanted
         probe = self._probe(batch_size, times, lengths, rates)
         if probe is not None:
@@ -126,10 +122,7 @@ class AutoPolicy:
     def _decision(self, steps: int, reason: str, cause: Cause) -> Decision:
         switched = self._last is not None and steps != self._last
         self._last, self._probed = steps, cause is Cause.PROBE and steps != PLAIN
-        mode = Mode.SPECULATIVE
-        if steps == PLAIN:
-            mode = Mode.PLAIN
-            self.acceptance.step_without_drafts()
+        mode = Mode.PLAIN if steps == PLAIN else Mode.SPECULATIVE
         return Decision(mode, switched, reason, steps, cause)
 
     def _wanted(self, rates: dict[int, float], best_speculative: int) -> int:
@@ -167,15 +160,11 @@ class AutoPolicy:
             entry_s = self.cost.resume_s if current == PLAIN else 0.0
             probe_steps = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
             affordable = (probe_steps * lost_s + entry_s) / (PROBE_SHARE * times[current])
-            interval = _clamp(ceil(affordable), *_PROBE_INTERVAL_STEPS) * self._backoff
+            interval = _clamp(ceil(affordable), *_PROBE_INTERVAL_STEPS)
             if self._since_probe < interval:
                 return None
             self.probes += 1
             self.probe_cost_s += entry_s
-            speed_up = cast(float, self.speed_up)
-            raised = speed_up > _SURPRISE * self._speed_up_before_probe
-            self._backoff = 1 if raised else min(2 * self._backoff, _LONGEST_BACKOFF)
-            self._speed_up_before_probe = speed_up
             self._probe_left, self._since_probe = probe_steps, 0
         self._probe_left -= 1
         self.probe_cost_s += lost_s

@@ -17,7 +17,10 @@ class FadingMean:
     total: float = 0.0
     seen: float = 0.0
 
-    def fade(self, factor: float) -> None:
+    def fade(self, factor: float, least: float = 0.0) -> None:
+        """What was added counts ``factor`` times as much, but together no less than ``least``."""
+        if self.seen * factor < least:
+            factor = min(1.0, least / self.seen)
         self.total *= factor
         self.seen *= factor
 

@@ -138,6 +138,15 @@ IN_TEN_SECONDS = {"output_tokens_s": 404.0, "requests": 40, "output_tokens": 404
         # 2000 verifies that drew 2.0: at 2.2 they are 4400 tokens.
         ({"accept_length": 2.02}, 444.0),
         ({"accept_length": 2.0, "verifies": 2000, "accepted_drafts": 2000}, 444.0),
+        # Ours counts the last step too, whose tokens nobody gets.
+        (
+            {
+                "accept_length": 2.0,
+                "verifies": 2040,
+                "accepted_drafts": 2040,
+            },
+            404 * (40 + 2040 * 2.2) / (40 + 2040 * 2.0),
+        ),
         # 1000 of them, and 2000 plain steps.
         (
             {
@@ -173,6 +182,44 @@ def test_a_report_on_simulated_lengths_shows_both_ratios(tmp_path):
     ours = "sglang-specv2, threshold 4"
     assert rows(text, "Ratio to the best other arm")[ours][0].startswith("0.909")
     assert rows(text, "The same without the luck of the draw")[ours][0].startswith("1.000")
+
+
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_the_best_other_arm_is_the_best_as_asked_and_never_an_adaptive_one(tmp_path, side_by_side):
+    """An adaptive arm's plain steps are verifies to SGLang, so what it drew is not known."""
+    settings = Settings(
+        **{**SETTINGS.__dict__, "simulate_accept_length": 2.2, "side_by_side": side_by_side}
+    )
+    result_folders.make(tmp_path / "drawn", settings, {})
+    lines = [
+        {
+            "arm": arm,
+            "load": "closed",
+            "level": 8,
+            "round": number,
+            "requests": 0,
+            "output_tokens": 10 * rate,
+            "output_tokens_s": rate,
+            "accept_length": accept_length,
+        }
+        for arm, rate, accept_length in (
+            ("none", 210.0, None),
+            ("stock", 220.0, 2.42),
+            ("adaptive-warm", 210.0, 1.0),
+            ("threshold", 210.0, 2.2),
+        )
+        for number in range(3)
+    ]
+    Results.existing(tmp_path / "drawn").append(ROUNDS, lines)
+    text = report.write(Comparison(Results.existing(tmp_path / "drawn")), [])
+
+    drawn = rows(text, "Ratio to the best other arm")
+    as_asked = rows(text, "The same without the luck of the draw")
+    ours = "sglang-specv2, threshold 4"
+    assert drawn[ours][0].startswith("0.955"), "to stock, at 220"
+    assert as_asked[ours][0].startswith("1.000"), "to none, at 210; stock is at 200"
+    assert [arm for arm in drawn if "adaptive" in arm] != []
+    assert [arm for arm in as_asked if "adaptive" in arm] == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from sglang_specv2.benchmark import labels
 from sglang_specv2.benchmark.figures import draw_all
 from sglang_specv2.benchmark.results import Results
 from sglang_specv2.benchmark.tables import Comparison, timeline_figures
+from sglang_specv2.draft_sync.proposals import NAN_CHECK_STEPS
+from sglang_specv2.metrics import _COUNTERS as COUNTERS
 from sglang_specv2.options import DEFAULT_SWITCH_MIN_DWELL, DRAFT_SYNCS, DYNAMICS, OPTIONS
 from sglang_specv2.version import SUPPORTED_SGLANG
 
@@ -69,6 +71,13 @@ def test_defaults_and_choices_are_those_of_the_code():
         assert all(choice in rows[flag][0] for choice in choices)
 
 
+def test_how_often_drafts_are_looked_at_for_nan_is_told():
+    said = f"one speculative step of {NAN_CHECK_STEPS}"
+    dashboard = (ROOT / "docs/grafana/sglang-specv2.json").read_text(encoding="utf-8")
+    for text in (page("operating.md"), page("limits.md"), COUNTERS["nan_drafts"][0], dashboard):
+        assert said in " ".join(text.split())
+
+
 def test_every_refusal_is_told():
     told = page("limits.md")
     assert all(f"`{name}`" in told for name in gates.EAGLE_ALGORITHMS)
@@ -103,7 +112,9 @@ def test_the_ratios_of_auto_are_those_of_the_rounds(name):
     setup = [name.split("-")[2], name.split("-")[4]]
     better = {load: comparison.best(load, ["none", "stock"]) for load in comparison.loads}
     measured = [comparison.ratio("auto", better[load], load) for load in comparison.loads]
-    as_asked = [comparison.ratio_as_asked("auto", better[load], load) for load in comparison.loads]
+    evened = comparison.as_asked()
+    better = {load: evened.best(load, ["none", "stock"]) for load in evened.loads}
+    as_asked = [evened.ratio("auto", better[load], load) for load in evened.loads]
 
     rows = cells(page("measurements.md"))
     report = f"[report](benchmarks/{name}/report.md)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -17,7 +17,7 @@ from sglang_specv2.benchmark.report.markdown import (
     ratio_cell,
     section,
 )
-from sglang_specv2.benchmark.statistics import LEAST_ROUNDS, RESOLUTION, Ratio
+from sglang_specv2.benchmark.statistics import LEAST_ROUNDS, RESOLUTION
 from sglang_specv2.benchmark.tables import BASELINE, Comparison
 
 
@@ -53,33 +53,32 @@ def ratios(comparison: Comparison) -> Iterator[str]:
     def to_baseline(arm: str, load: Load) -> str:
         return ratio_cell(comparison.ratio(arm, BASELINE, load))
 
-    def to_best(arm: str, load: Load, ratio: Callable[..., Ratio | None]) -> str:
-        best = comparison.best(load, [other for other in comparison.arms if other != arm])
-        return NOT_THERE if best is None else ratio_cell(ratio(arm, best, load))
-
     yield from figure_section(
         comparison, "Ratio to no speculation", [explained], to_baseline, others
     )
     above = "Above one: this arm is the best at that level."
     yield from figure_section(
-        comparison,
-        "Ratio to the best other arm",
-        [above],
-        partial(to_best, ratio=comparison.ratio),
+        comparison, "Ratio to the best other arm", [above], partial(_to_best, comparison)
     )
-    asked = comparison.settings["simulate_accept_length"]
-    if asked is not None:
+    as_asked = comparison.as_asked()
+    if as_asked is not None:
         drawn = (
             "SGLang draws one accept length per step for the whole batch, so each arm had its "
-            f"luck. Here are the same rounds as if every arm had drawn {asked:g} on average: the "
-            "time that its steps took, with the tokens that they would have given."
+            "luck. Here are the same rounds as if every arm had drawn "
+            f"{comparison.settings['simulate_accept_length']:g} on average: the time that its "
+            "steps took, with the tokens that they would have given."
         )
         yield from figure_section(
-            comparison,
+            as_asked,
             "The same without the luck of the draw",
             [drawn],
-            partial(to_best, ratio=comparison.ratio_as_asked),
+            partial(_to_best, as_asked),
         )
+
+
+def _to_best(comparison: Comparison, arm: str, load: Load) -> str:
+    best = comparison.best(load, [other for other in comparison.arms if other != arm])
+    return NOT_THERE if best is None else ratio_cell(comparison.ratio(arm, best, load))
 
 
 def latencies(comparison: Comparison) -> Iterator[str]:
