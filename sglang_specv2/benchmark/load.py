@@ -41,8 +41,10 @@ def ramp(most: int, seconds: float) -> list[Phase]:
     return [Phase(clients, seconds / len(steps)) for clients in steps]
 
 
-def square(most: int, seconds: float, waves: int = 3) -> list[Phase]:
-    """From a 32nd of ``most`` clients to half of them at once and back, ``waves`` times."""
+def square(most: int, seconds: float) -> list[Phase]:
+    """From a 32nd of ``most`` clients to half of them at once and back, about every 5 seconds, but
+    three times at least."""
+    waves = max(3, round(seconds / 10))
     half = seconds / (2 * waves)
     low, high = max(1, most // 32), max(1, most // 2)
     return [phase for _ in range(waves) for phase in (Phase(low, half), Phase(high, half))]

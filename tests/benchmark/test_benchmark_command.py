@@ -9,7 +9,7 @@ import pytest
 from sglang_specv2 import gpus
 from sglang_specv2.benchmark import pairs
 from sglang_specv2.benchmark.arms import ARMS, Choices
-from sglang_specv2.benchmark.load import Load, ramp, square
+from sglang_specv2.benchmark.load import Load, Phase, ramp, square
 from sglang_specv2.benchmark.results import Results
 from sglang_specv2.benchmark.settings import Settings
 from sglang_specv2.benchmark.stations import stations
@@ -227,7 +227,7 @@ def test_ramps_and_waves_have_the_clients_and_the_time():
     assert [phase.clients for phase in up_and_down] == [1, 2, 4, 8, 12, 8, 4, 2, 1]
     assert sum(phase.seconds for phase in up_and_down) == pytest.approx(10)
     assert [phase.clients for phase in ramp(1, 1.0)] == [1]
-    assert [phase.clients for phase in square(128, 30.0)] == [4, 64] * 3
+    assert square(128, 40.0) == [Phase(4, 5.0), Phase(64, 5.0)] * 4
     assert [phase.clients for phase in square(6, 9.0)] == [1, 3] * 3
     assert sum(phase.seconds for phase in square(6, 9.0)) == pytest.approx(9)
 
