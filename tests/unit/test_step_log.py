@@ -54,6 +54,21 @@ def value(registry, name, **labels):
     return registry.get_sample_value(f"sglang:spec_dynamic_{name}", LABELS | labels)
 
 
+def test_what_was_accepted_gets_old_by_plain_steps_whoever_decided_them(log):
+    """After many of them new outcomes outweigh the old ones."""
+    aged, fresh = log.acceptance, Acceptance(2)
+    for acceptance in (aged, fresh):
+        for _ in range(200):
+            acceptance.observe(4, [2] * 4, 2)
+    for _ in range(2000):
+        log.begin(PLAIN, selection("plain", 4))
+    log.begin(SPECULATE, selection("speculative", 4))
+    for acceptance in (aged, fresh):
+        for _ in range(8):
+            acceptance.observe(4, [0] * 4, 2)
+    assert aged.accept_length(4, 2) < fresh.accept_length(4, 2) - 0.2
+
+
 def test_steps_tokens_and_seconds_by_mode(log, registry, clock):
     log.begin(SPECULATE, selection("speculative", 4))
     clock.now += 0.010
