@@ -126,7 +126,7 @@ def test_regret_in_each_phase(name, choices):
     """Batch size and acceptance change by phase; after warm-up at most 2 % behind the best."""
     s = server(name, choices=choices)
     for n, rate in [(1, 0.8), (64, 0.8), (4, 0.2), (16, 0.7), (128, 0.3), (8, 0.9), (32, 0.5)]:
-        s.run(n, rate, 6000)  # Warm-up: long enough for probes to find out.
+        s.run(n, rate, 3000)  # Warm-up: long enough for a probe to find out.
         assert s.run(n, rate, 3000) >= 0.98 * best_fixed(s.curve, n, rate, choices)
     assert s.switches < 400
 
@@ -325,7 +325,7 @@ def test_other_batch_sizes_are_believed_until_a_bucket_has_its_own():
     assert acceptance.accept_length(1, 2) > 2.9
     for _ in range(200):
         acceptance.observe(1, [0], 2)
-    assert acceptance.accept_length(1, 2) < 1.4
+    assert acceptance.accept_length(1, 2) < 1.2
     assert acceptance.accept_length(64, 2) > 2.5
 
 
@@ -351,8 +351,7 @@ def test_after_a_long_time_without_drafts_one_unlucky_step_does_not_decide_alone
 def test_a_draft_that_never_hits_can_be_estimated_for_ever(plain_steps):
     acceptance = Acceptance(steps=2)
     for _ in range(3000):
-        for _ in range(plain_steps and 1):
-            acceptance._plain_steps += plain_steps
+        acceptance._plain_steps += plain_steps
         acceptance.observe(4, [0] * 4, 2)
     assert acceptance.accept_length(4, 2) == pytest.approx(1)
     assert acceptance.accept_length(64, 1) == pytest.approx(1)
