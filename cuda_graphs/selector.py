@@ -50,6 +50,7 @@ class Selector:
         self.selections: Counter[GraphKey] = Counter()
         self.fallbacks: Counter[GraphKey] = Counter()
         self._families: dict[Hashable, tuple[Family, Family | None]] = {}
+        self._made: dict[tuple[Hashable, int], Selection] = {}
 
     @property
     def modes(self) -> tuple[Hashable, ...]:
@@ -97,6 +98,15 @@ class Selector:
                 and the mode has no eager family.
             SizeError: ``batch_size`` is below 1.
         """
+        selection = self._made.get((mode, batch_size))
+        if selection is None:
+            selection = self._made[mode, batch_size] = self._select(mode, batch_size)
+        if selection.eager:
+            self.fallbacks[selection.key] += 1
+        self.selections[selection.key] += 1
+        return selection
+
+    def _select(self, mode: Hashable, batch_size: int) -> Selection:
         require_size(batch_size)
         if mode not in self._families:
             raise SelectionError(
@@ -106,18 +116,14 @@ class Selector:
         family, eager = self._families[mode]
         padded = family.sizes.pad(batch_size)
         if padded is None:
-            selection = self._select_eager(mode, family, eager, batch_size)
-            self.fallbacks[selection.key] += 1
-        else:
-            reason = (
-                f"batch size {batch_size} is a captured size"
-                if padded == batch_size
-                else f"batch size {batch_size} is padded to the captured size {padded}"
-            )
-            key = GraphKey(family.name, padded)
-            selection = Selection(key, family, batch_size, padded, eager=False, reason=reason)
-        self.selections[selection.key] += 1
-        return selection
+            return self._select_eager(mode, family, eager, batch_size)
+        reason = (
+            f"batch size {batch_size} is a captured size"
+            if padded == batch_size
+            else f"batch size {batch_size} is padded to the captured size {padded}"
+        )
+        key = GraphKey(family.name, padded)
+        return Selection(key, family, batch_size, padded, eager=False, reason=reason)
 
     def _select_eager(
         self, mode: Hashable, family: Family, eager: Family | None, batch_size: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -33,18 +32,20 @@ class StepClock:
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
         self._last_s = 0.0
-        self._before: deque[tuple[int, int, int]] = deque(maxlen=3)
+        self._before = 0, 0, 0
+        self._kind: tuple[int, int] | None = None
+        self._alike = 0  # Steps of that kind, one after the other.
 
     def began(self, steps: int, batch_size: int, context_tokens: int) -> TimedStep | None:
         """The step before this one, where its time says something."""
         now_s, timed = self._now(), None
-        kinds = {(steps, bucket_of(batch_size)) for steps, batch_size, _ in self._before}
-        if len(self._before) == self._before.maxlen and len(kinds) == 1:
-            timed = TimedStep(*self._before[-1], now_s - self._last_s)
-        self._before.append((steps, batch_size, context_tokens))
-        self._last_s = now_s
+        if self._alike > 2:
+            timed = TimedStep(*self._before, now_s - self._last_s)
+        kind = steps, bucket_of(batch_size)
+        self._alike = self._alike + 1 if kind == self._kind else 1
+        self._kind, self._before, self._last_s = kind, (steps, batch_size, context_tokens), now_s
         return timed
 
     def interrupted(self) -> None:
         """Something else than a decode step runs."""
-        self._before.clear()
+        self._alike = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sglang_specv2.policy.fading import FadingMean, bucket_of
 
@@ -27,6 +28,22 @@ _WEIGHT_OF_ALL = 16.0
 _STALE = 8  # Evidence of other batch sizes fades so much slower.
 
 
+@dataclass
+class _Bucket:
+    """The rates of one bucket of batch sizes, by place of the chain, as they were at an age."""
+
+    rates: list[FadingMean]
+    age: float
+
+    def bring_to(self, age: float) -> None:
+        """What was seen of other batch sizes since makes what is known of this one older."""
+        if age != self.age:
+            factor = 0.5 ** ((age - self.age) / _STALE)
+            for rate in self.rates:
+                rate.fade(factor)
+            self.age = age
+
+
 class Acceptance:
     """Estimates accept lengths from the outcomes of verifies, by batch-size bucket.
 
@@ -45,7 +62,8 @@ class Acceptance:
     def __init__(self, steps: int, prior_rate: float = PRIOR_RATE) -> None:
         prior = prior_rate * _WEIGHT_OF_PRIOR
         self._all = [FadingMean(prior, _WEIGHT_OF_PRIOR) for _ in range(steps)]
-        self._buckets: dict[int, list[FadingMean]] = {}
+        self._buckets: dict[int, _Bucket] = {}
+        self._age = 0.0  # In half-lives.
         self._plain_steps = 0  # Since the last observation.
         self.observed = 0
         """Verified requests so far."""
@@ -65,18 +83,20 @@ class Acceptance:
         own = self._bucket(batch_size)
         counted = min(len(outcomes), MOST_OF_A_STEP)
         share = counted / len(outcomes)
-        fade = 0.5 ** (counted / HALF_LIFE_VERIFIES + self._plain_steps / HALF_LIFE_PLAIN_STEPS)
+        older = counted / HALF_LIFE_VERIFIES + self._plain_steps / HALF_LIFE_PLAIN_STEPS
         self._plain_steps = 0
-        for place in range(min(steps, len(self._all))):
-            for rates in (self._all, *self._buckets.values()):
-                slower = rates is not self._all and rates is not own
-                least = _WEIGHT_OF_PRIOR if rates is self._all else 0.0
-                rates[place].fade(fade ** (1 / _STALE) if slower else fade, least)
-            # Of those that the target looked at, the ones that it accepted.
-            tried = sum(accepted >= place for accepted in outcomes)
-            accepted = sum(accepted > place for accepted in outcomes)
-            for rates in (self._all, own):
-                rates[place].add(share * accepted, share * tried)
+        self._age = own.age = self._age + older
+        fade = 0.5**older
+        for overall, rate in zip(self._all, own.rates, strict=True):
+            overall.fade(fade, least=_WEIGHT_OF_PRIOR)
+            rate.fade(fade)
+        tried = len(outcomes)
+        for overall, rate in zip(self._all[:steps], own.rates, strict=False):
+            # Of those that the target looked at at this place, the ones that it accepted.
+            outcomes = [accepted - 1 for accepted in outcomes if accepted > 0]
+            for rates in (overall, rate):
+                rates.add(share * len(outcomes), share * tried)
+            tried = len(outcomes)
 
     def step_without_drafts(self) -> None:
         """Enter a plain step."""
@@ -85,13 +105,16 @@ class Acceptance:
     def accept_length(self, batch_size: int, steps: int) -> float:
         """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""
         length, reach = 1.0, 1.0
-        for overall, own in zip(self._all[:steps], self._bucket(batch_size), strict=False):
+        own_rates = self._bucket(batch_size).rates
+        for overall, own in zip(self._all[:steps], own_rates, strict=False):
             reach *= own.estimate(overall.total / overall.seen, _WEIGHT_OF_ALL)
             length += reach
         return length
 
-    def _bucket(self, batch_size: int) -> list[FadingMean]:
+    def _bucket(self, batch_size: int) -> _Bucket:
         key = bucket_of(batch_size)
-        if key not in self._buckets:
-            self._buckets[key] = [FadingMean() for _ in self._all]
-        return self._buckets[key]
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket([FadingMean() for _ in self._all], self._age)
+        bucket.bring_to(self._age)
+        return bucket

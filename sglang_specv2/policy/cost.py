@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sglang_specv2.errors import ConfigError
 
@@ -43,6 +43,24 @@ class Point:
     step_s: Mapping[int, float]
 
 
+class _Line(NamedTuple):
+    """Seconds of a step of one batch size by its context."""
+
+    at_zero: float
+    slope: float
+    least: float
+
+    @classmethod
+    def through(cls, few: Point, many: Point, steps: int) -> _Line:
+        t_few, t_many = few.step_s[steps], many.step_s[steps]
+        # More context never makes a step faster; where it seems so, that is noise.
+        slope = max(0.0, t_many - t_few) / (many.context_tokens - few.context_tokens)
+        return cls(t_few - slope * few.context_tokens, slope, 0.9 * min(t_few, t_many))
+
+    def at(self, context_tokens: int) -> float:
+        return max(self.at_zero + self.slope * context_tokens, self.least)
+
+
 class CostModel:
     """Step times by draft steps, batch size and context, linear between what was measured.
 
@@ -64,27 +82,22 @@ class CostModel:
         self.resume_s = resume_s
         self.steps = tuple(sorted(points[0].step_s))
         self._sizes = sorted(by_size)
-        self._by_size = by_size
+        self._lines = {
+            steps: [_Line.through(few, many, steps) for few, many in by_size.values()]
+            for steps in self.steps
+        }
 
     def step_s(self, steps: int, batch_size: int, context_tokens: int) -> float:
         """Seconds of one step; linear beyond the measured sizes too, and never below a measured
         minimum of the nearest size."""
-        sizes = self._sizes
+        sizes, lines = self._sizes, self._lines[steps]
         if len(sizes) == 1:
-            return self._at(sizes[0], steps, context_tokens)
+            return lines[0].at(context_tokens)
         right = min(max(bisect_left(sizes, batch_size), 1), len(sizes) - 1)
         low, high = sizes[right - 1], sizes[right]
         share = max(0.0, (batch_size - low) / (high - low))
-        t_low, t_high = (self._at(size, steps, context_tokens) for size in (low, high))
+        t_low, t_high = lines[right - 1].at(context_tokens), lines[right].at(context_tokens)
         return max(t_low + share * (t_high - t_low), min(t_low, t_high))
-
-    def _at(self, size: int, steps: int, context_tokens: int) -> float:
-        few, many = self._by_size[size]
-        t_few, t_many = few.step_s[steps], many.step_s[steps]
-        # More context never makes a step faster; where it seems so, that is noise.
-        slope = max(0.0, t_many - t_few) / (many.context_tokens - few.context_tokens)
-        least = min(t_few, t_many)
-        return max(t_few + slope * (context_tokens - few.context_tokens), 0.9 * least)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types, for JSON; :meth:`from_dict` takes it back."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sglang_specv2.policy.cost import CostModel
 from sglang_specv2.policy.fading import FadingMean, bucket_of
 
-_HALF_LIFE_STEPS = 1024
+_FADE = 0.5 ** (1 / 1024)  # Of one step.
 _WEIGHT_OF_PRIOR = 8.0  # In steps.
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
@@ -59,7 +59,7 @@ class LiveCost:
         ratio = min(max(taken_s / expected_s, least), most)
         for bucket in (_ALL_SIZES, bucket_of(batch_size)):
             mean = self._seen.setdefault((steps, bucket), FadingMean())
-            mean.fade(0.5 ** (1 / _HALF_LIFE_STEPS))
+            mean.fade(_FADE)
             mean.add(ratio, 1)
 
     def learned(self) -> Learned:
