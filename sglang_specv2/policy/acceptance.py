@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sglang_specv2.policy.fading import FadingMean, bucket_of
 
@@ -28,22 +27,6 @@ _WEIGHT_OF_ALL = 16.0
 _STALE = 8  # Evidence of other batch sizes fades so much slower.
 
 
-@dataclass
-class _Bucket:
-    """The rates of one bucket of batch sizes, by place of the chain, as they were at an age."""
-
-    rates: list[FadingMean]
-    age: float
-
-    def bring_to(self, age: float) -> None:
-        """What was seen of other batch sizes since makes what is known of this one older."""
-        if age != self.age:
-            factor = 0.5 ** ((age - self.age) / _STALE)
-            for rate in self.rates:
-                rate.fade(factor)
-            self.age = age
-
-
 class Acceptance:
     """Estimates accept lengths from the outcomes of verifies, by batch-size bucket.
 
@@ -62,8 +45,10 @@ class Acceptance:
     def __init__(self, steps: int, prior_rate: float = PRIOR_RATE) -> None:
         prior = prior_rate * _WEIGHT_OF_PRIOR
         self._all = [FadingMean(prior, _WEIGHT_OF_PRIOR) for _ in range(steps)]
-        self._buckets: dict[int, _Bucket] = {}
-        self._age = 0.0  # In half-lives.
+        self._buckets: dict[int, list[FadingMean]] = {}
+        self._age = (
+            0.0  # Of a bucket of other batch sizes than those that were seen, in half-lives.
+        )
         self._plain_steps = 0  # Since the last observation.
         self.observed = 0
         """Verified requests so far."""
@@ -85,13 +70,14 @@ class Acceptance:
         share = counted / len(outcomes)
         older = counted / HALF_LIFE_VERIFIES + self._plain_steps / HALF_LIFE_PLAIN_STEPS
         self._plain_steps = 0
-        self._age = own.age = self._age + older
+        self._age += older / _STALE
         fade = 0.5**older
-        for overall, rate in zip(self._all, own.rates, strict=True):
+        for overall, rate in zip(self._all, own, strict=True):
             overall.fade(fade, least=_WEIGHT_OF_PRIOR)
             rate.fade(fade)
+            rate.age = self._age
         tried = len(outcomes)
-        for overall, rate in zip(self._all[:steps], own.rates, strict=False):
+        for overall, rate in zip(self._all[:steps], own, strict=False):
             # Of those that the target looked at at this place, the ones that it accepted.
             outcomes = [accepted - 1 for accepted in outcomes if accepted > 0]
             for rates in (overall, rate):
@@ -105,16 +91,16 @@ class Acceptance:
     def accept_length(self, batch_size: int, steps: int) -> float:
         """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""
         length, reach = 1.0, 1.0
-        own_rates = self._bucket(batch_size).rates
-        for overall, own in zip(self._all[:steps], own_rates, strict=False):
+        for overall, own in zip(self._all[:steps], self._bucket(batch_size), strict=False):
             reach *= own.estimate(overall.total / overall.seen, _WEIGHT_OF_ALL)
             length += reach
         return length
 
-    def _bucket(self, batch_size: int) -> _Bucket:
+    def _bucket(self, batch_size: int) -> list[FadingMean]:
         key = bucket_of(batch_size)
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = _Bucket([FadingMean() for _ in self._all], self._age)
-        bucket.bring_to(self._age)
-        return bucket
+        rates = self._buckets.get(key)
+        if rates is None:
+            rates = self._buckets[key] = [FadingMean() for _ in self._all]
+        for rate in rates:
+            rate.bring_to(self._age)
+        return rates

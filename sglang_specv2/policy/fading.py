@@ -12,10 +12,16 @@ def bucket_of(batch_size: int) -> int:
 
 @dataclass
 class FadingMean:
-    """Mean of what was added; what is long ago counts less."""
+    """Mean of what was added; what is long ago counts less.
+
+    Attributes:
+        total, seen: of what was added, faded.
+        age: in half-lives, how far it has faded.
+    """
 
     total: float = 0.0
     seen: float = 0.0
+    age: float = 0.0
 
     def fade(self, factor: float, least: float = 0.0) -> None:
         """What was added counts ``factor`` times as much, but together no less than ``least``."""
@@ -23,6 +29,12 @@ class FadingMean:
             factor = min(1.0, least / self.seen)
         self.total *= factor
         self.seen *= factor
+
+    def bring_to(self, age: float) -> None:
+        """Fade by a half for each half-life since the last time."""
+        if age != self.age:
+            self.fade(0.5 ** (age - self.age))
+            self.age = age
 
     def add(self, total: float, seen: float) -> None:
         self.total += total

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from sglang_specv2.policy.cost import CostModel
 from sglang_specv2.policy.fading import FadingMean, bucket_of
 
-_FADE = 0.5 ** (1 / 1024)  # Of one step.
-_WEIGHT_OF_PRIOR = 8.0  # In steps.
+_HALF_LIFE_STEPS = 128
+_WEIGHT_OF_PRIOR = 4.0  # In steps.
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
 
@@ -26,7 +26,9 @@ class LiveCost:
     """Has what a policy asks of a :class:`CostModel`.
 
     Buckets are powers of two of the batch size. Each leans on all of them together, and those on
-    the measurement, until enough steps were seen.
+    the measurement, until enough steps were seen. What was seen fades with every step that is
+    timed, of whatever kind: once a slow spell of the host has ended speculation, it must not keep
+    it off for as long as no speculative step says better.
 
     Args:
         measured: at start, or read from a file.
@@ -36,6 +38,7 @@ class LiveCost:
         self.measured = measured
         self._seen: dict[tuple[int, int], FadingMean] = {}
         self._in_force: dict[tuple[int, int], float] = {}
+        self._age = 0.0  # In half-lives.
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -57,14 +60,17 @@ class LiveCost:
         least, most = _BOUNDS
         expected_s = self.measured.step_s(steps, batch_size, context_tokens)
         ratio = min(max(taken_s / expected_s, least), most)
+        self._age += 1 / _HALF_LIFE_STEPS
         for bucket in (_ALL_SIZES, bucket_of(batch_size)):
             mean = self._seen.setdefault((steps, bucket), FadingMean())
-            mean.fade(_FADE)
+            mean.bring_to(self._age)
             mean.add(ratio, 1)
 
     def learned(self) -> Learned:
         """What the steps seen so far say."""
         found = []
+        for mean in self._seen.values():
+            mean.bring_to(self._age)
         for (steps, bucket), ratio in sorted(self._seen.items()):
             overall = self._seen[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR)
             factor = overall if bucket == _ALL_SIZES else ratio.estimate(overall, _WEIGHT_OF_PRIOR)

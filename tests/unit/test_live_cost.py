@@ -112,6 +112,17 @@ def test_a_bucket_of_its_own_mind_keeps_it():
     assert cost.step_s(2, 64, 800) > 1.17 * cost.measured.step_s(2, 64, 800)
 
 
+def test_what_no_step_confirms_any_more_is_forgotten():
+    cost = LiveCost(measured({0: 1.0, 2: 1.0}))
+    for _ in range(500):
+        cost.observe(2, 8, 800, 1.3 * cost.measured.step_s(2, 8, 800))
+    for _ in range(2000):
+        cost.observe(0, 8, 800, cost.measured.step_s(0, 8, 800))
+    cost.put_in_force(cost.learned())
+
+    assert cost.step_s(2, 8, 800) == pytest.approx(cost.measured.step_s(2, 8, 800), rel=0.01)
+
+
 def test_a_pause_hardly_counts():
     cost = LiveCost(measured({0: 1.0, 2: 1.0}))
     for n in range(400):
@@ -181,6 +192,27 @@ def test_without_learning_the_same_start_costs_more():
 
     assert stuck.run(n, rate, 4000) < 0.95 * best_fixed(stuck.curve, n, rate)
     assert learning.run(n, rate, 4000) >= 0.98 * best_fixed(learning.curve, n, rate)
+
+
+@pytest.mark.parametrize(("slow_steps", "quiet_steps"), [(300, 1500), (1500, 6000), (6000, 20_000)])
+@pytest.mark.parametrize("speed_up", [1.08, 1.15])
+def test_slow_spells_of_the_host(slow_steps, quiet_steps, speed_up):
+    """Speculation pays but for spells in which its steps take 1.3 times as long: two of each."""
+    n, curve = 8, CURVES["convex"]
+    rate = (0.25 + speed_up * curve(n) / plain_s(n) - 1) ** 0.5 - 0.5
+    reached = []
+    for seed in range(3):
+        s = learning_server({0: 1.0, 2: 1.0}, seed)
+        s.run(n, rate, 2000)
+        tokens, seconds = s.tokens, s.seconds
+        for factor, steps in 2 * ((1.3, slow_steps), (1.0, quiet_steps)):
+            s.curve = lambda n, factor=factor: factor * curve(n)
+            s.run(n, rate, steps)
+        reached.append((s.tokens - tokens) / (s.seconds - seconds))
+
+    share = slow_steps / (slow_steps + quiet_steps)
+    always = best_fixed(lambda n: (1 + 0.3 * share) * curve(n), n, rate)
+    assert sum(reached) / len(reached) >= 0.99 * always
 
 
 @settings(max_examples=30, deadline=None)
