@@ -87,6 +87,12 @@ class Comparison:
         known = {arm: rate for arm, rate in rates.items() if rate is not None}
         return max(known, key=lambda arm: known[arm]) if known else None
 
+    def fastest_ratio(self, arm: str, others: Sequence[str], load: Load) -> float | None:
+        """The highest rate of an arm to the highest of the others; None where one is lacking."""
+        own = self.values(arm, load).values()
+        best = [rate for other in others for rate in self.values(other, load).values()]
+        return max(own) / max(best) if own and best else None
+
     def as_asked(self) -> Comparison | None:
         """The same rounds with simulated accept lengths as asked for, not as they were drawn.
 

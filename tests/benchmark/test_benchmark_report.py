@@ -168,6 +168,19 @@ def test_the_luck_of_the_draw_is_taken_out_of_what_verifies_gave(line, as_asked)
     assert rate_as_asked(IN_TEN_SECONDS | line, 2.2) == pytest.approx(as_asked)
 
 
+def test_the_fastest_rounds_are_compared_whatever_disturbed_the_others(tmp_path):
+    rates = {
+        "none": {8: [400, 310, 300]},
+        "stock": {8: [100, 100, 100]},
+        "threshold": {8: [250, 240, 420]},
+    }
+    text = report.write(result_folders.make(tmp_path / "result", SETTINGS, rates), [])
+
+    fastest = rows(text, "Fastest rounds")
+    assert fastest["sglang-specv2, threshold 4"] == ["1.050"]
+    assert fastest["no speculation"] == ["0.952"]
+
+
 def test_a_report_on_simulated_lengths_shows_both_ratios(tmp_path):
     """Both arms took as long for their verifies; one drew 2.0 and the other 2.2."""
     settings = Settings(**{**SETTINGS.__dict__, "simulate_accept_length": 2.2})
@@ -185,6 +198,7 @@ def test_a_report_on_simulated_lengths_shows_both_ratios(tmp_path):
     ours = "sglang-specv2, threshold 4"
     assert rows(text, "Ratio to the best other arm")[ours][0].startswith("0.909")
     assert rows(text, "The same without the luck of the draw")[ours][0].startswith("1.000")
+    assert rows(text, "Fastest rounds")[ours] == ["1.000"]
 
 
 @pytest.mark.parametrize("side_by_side", [True, False])

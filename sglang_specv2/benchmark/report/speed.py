@@ -74,11 +74,31 @@ def ratios(comparison: Comparison) -> Iterator[str]:
             [drawn],
             partial(_to_best, as_asked),
         )
+    fastest = (
+        "Whatever disturbs a round, such as a slow spell of the host, makes it slower and never "
+        "faster. So here is the fastest round of each arm, to the fastest of all others"
+        f"{'' if as_asked is None else ', without the luck of the draw'}. It says nothing about "
+        "how often an arm is disturbed."
+    )
+    yield from figure_section(
+        as_asked or comparison,
+        "Fastest rounds",
+        [fastest],
+        partial(_fastest, as_asked or comparison),
+    )
 
 
 def _to_best(comparison: Comparison, arm: str, load: Load) -> str:
-    best = comparison.best(load, [other for other in comparison.arms if other != arm])
+    best = comparison.best(load, _others(comparison, arm))
     return NOT_THERE if best is None else ratio_cell(comparison.ratio(arm, best, load))
+
+
+def _fastest(comparison: Comparison, arm: str, load: Load) -> str:
+    return number(comparison.fastest_ratio(arm, _others(comparison, arm), load), 3)
+
+
+def _others(comparison: Comparison, arm: str) -> list[str]:
+    return [other for other in comparison.arms if other != arm]
 
 
 def latencies(comparison: Comparison) -> Iterator[str]:
