@@ -106,27 +106,38 @@ H200_REPORTS = [
 ]
 
 
-@pytest.mark.parametrize("name", H200_REPORTS)
-def test_the_ratios_of_auto_are_those_of_the_rounds(name):
-    comparison = Comparison(Results.existing(ROOT / "docs/benchmarks" / name))
-    setup = [name.split("-")[2], name.split("-")[4]]
-    better = {load: comparison.best(load, ["none", "stock"]) for load in comparison.loads}
-    measured = [comparison.ratio("auto", better[load], load) for load in comparison.loads]
-    evened = comparison.as_asked()
-    better = {load: evened.best(load, ["none", "stock"]) for load in evened.loads}
-    as_asked = [evened.ratio("auto", better[load], load) for load in evened.loads]
+@pytest.mark.parametrize(
+    "link",
+    [
+        *(f"[report](benchmarks/{name}/report.md)" for name in H200_REPORTS),
+        "[rounds](measured/auto-fa3-2.2/rounds.jsonl)",
+        "[rounds](measured/auto-fa3-1.4/rounds.jsonl)",
+    ],
+)
+def test_the_ratios_of_auto_are_those_of_the_rounds(link):
+    comparison = Comparison(Results.existing((ROOT / "docs" / link.split("(")[1]).parent))
+    evened, others = comparison.as_asked(), ["none", "stock"]
+    measured, as_asked = (
+        [form.ratio("auto", form.best(load, others), load).value for load in form.loads]
+        for form in (comparison, evened)
+    )
+    fastest = [evened.fastest_ratio("auto", others, load) for load in evened.loads]
 
-    rows = cells(page("measurements.md"))
-    report = f"[report](benchmarks/{name}/report.md)"
-    assert [*setup, *(f"{ratio.value:.2f}" for ratio in measured), report] in rows
-    assert [*setup, *(f"{ratio.value:.2f}" for ratio in as_asked)] in rows
+    settings = comparison.settings
+    setup = [settings["attention_backend"], str(settings["simulate_accept_length"])]
+    shown = [
+        [*setup, *(f"{ratio:.2f}" for ratio in ratios), *(7 - len(ratios)) * ["–"], link]
+        for ratios in (measured, as_asked, fastest)
+    ]
+    rows = [row for row in cells(page("measurements.md")) if row[-1] == link and len(row) == 10]
+    assert rows == shown
 
 
 @pytest.mark.parametrize(
     "link",
     [
         "[report](benchmarks/h200-8b-triton-accept-2.2/report.md)",
-        "[report](benchmarks/h200-8b-triton-accept-1.4/report.md)",
+        "[rounds](measured/off-triton-again/rounds.jsonl)",
         "[rounds](measured/off-triton/rounds.jsonl)",
         "[rounds](measured/off-fa3/rounds.jsonl)",
         "[rounds](measured/off-fa3-again/rounds.jsonl)",
@@ -145,9 +156,11 @@ def test_the_ratios_of_off_are_those_of_the_rounds(link):
 @pytest.mark.parametrize(
     ("folder", "timeline", "seconds"),
     [
-        ("benchmarks/h200-8b-triton-accept-2.2", "ramp", "3 s"),
+        ("benchmarks/h200-8b-triton-accept-2.2", "ramp", "2.7 s"),
         ("measured/timelines-triton", "ramp", "2 s"),
         ("measured/timelines-triton", "square", "5 s"),
+        ("benchmarks/h200-8b-fa3-accept-2.2", "ramp", "2.8 s"),
+        ("benchmarks/h200-8b-fa3-accept-2.2", "square", "5.2 s"),
     ],
 )
 def test_the_ratios_over_time_are_those_of_the_lines(folder, timeline, seconds):
