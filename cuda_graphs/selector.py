@@ -98,6 +98,7 @@ class Selector:
                 and the mode has no eager family.
             SizeError: ``batch_size`` is below 1.
         """
+        require_size(batch_size)
         selection = self._made.get((mode, batch_size))
         if selection is None:
             selection = self._made[mode, batch_size] = self._select(mode, batch_size)
@@ -107,7 +108,6 @@ class Selector:
         return selection
 
     def _select(self, mode: Hashable, batch_size: int) -> Selection:
-        require_size(batch_size)
         if mode not in self._families:
             raise SelectionError(
                 f"mode {mode!r}: expected one of {list(self._families)}, got no family for it; "

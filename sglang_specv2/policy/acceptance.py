@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sglang_specv2.policy.fading import FadingMean, bucket_of
+from sglang_specv2.policy.fading import STALE, FadingMean, bucket_of
 
 PRIOR_RATE = 0.6
 """Share of drafts taken to be accepted, at each place of the chain, before any was seen.
@@ -24,7 +24,6 @@ HALF_LIFE_PLAIN_STEPS = 512
 
 _WEIGHT_OF_PRIOR = 8.0  # In verified requests.
 _WEIGHT_OF_ALL = 16.0
-_STALE = 8  # Evidence of other batch sizes fades so much slower.
 
 
 class Acceptance:
@@ -70,12 +69,10 @@ class Acceptance:
         share = counted / len(outcomes)
         older = counted / HALF_LIFE_VERIFIES + self._plain_steps / HALF_LIFE_PLAIN_STEPS
         self._plain_steps = 0
-        self._age += older / _STALE
-        fade = 0.5**older
         for overall, rate in zip(self._all, own, strict=True):
-            overall.fade(fade, least=_WEIGHT_OF_PRIOR)
-            rate.fade(fade)
-            rate.age = self._age
+            overall.fade(0.5**older, least=_WEIGHT_OF_PRIOR)
+            rate.observed(self._age, older)
+        self._age += older / STALE
         tried = len(outcomes)
         for overall, rate in zip(self._all[:steps], own, strict=False):
             # Of those that the target looked at at this place, the ones that it accepted.
@@ -92,7 +89,7 @@ class Acceptance:
         """Expected tokens of a verify after ``steps`` draft steps, drafts and bonus token."""
         length, reach = 1.0, 1.0
         for overall, own in zip(self._all[:steps], self._bucket(batch_size), strict=False):
-            reach *= own.estimate(overall.total / overall.seen, _WEIGHT_OF_ALL)
+            reach *= own.estimate(overall.total / overall.seen, _WEIGHT_OF_ALL, self._age)
             length += reach
         return length
 
@@ -100,7 +97,5 @@ class Acceptance:
         key = bucket_of(batch_size)
         rates = self._buckets.get(key)
         if rates is None:
-            rates = self._buckets[key] = [FadingMean() for _ in self._all]
-        for rate in rates:
-            rate.bring_to(self._age)
+            rates = self._buckets[key] = [FadingMean(age=self._age) for _ in self._all]
         return rates

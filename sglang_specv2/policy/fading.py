@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+STALE = 8
+"""What is known of other cases than the one that was observed fades so much slower."""
+
 
 def bucket_of(batch_size: int) -> int:
     """Batch sizes are told apart by powers of two; never 0."""
@@ -16,7 +19,8 @@ class FadingMean:
 
     Attributes:
         total, seen: of what was added, faded.
-        age: in half-lives, how far it has faded.
+        age: in half-lives, how far it has faded. Reading leaves it alone: fading in two parts is
+            rounded differently from fading in one, and all ranks must know the same.
     """
 
     total: float = 0.0
@@ -30,16 +34,17 @@ class FadingMean:
         self.total *= factor
         self.seen *= factor
 
-    def bring_to(self, age: float) -> None:
-        """Fade by a half for each half-life since the last time."""
-        if age != self.age:
-            self.fade(0.5 ** (age - self.age))
-            self.age = age
+    def observed(self, age: float, older: float) -> None:
+        """Fade to ``age``, and by ``older`` half-lives more, since this case was observed then;
+        what is known of others gets older by the :data:`STALE` part of that."""
+        self.fade(0.5 ** (age - self.age + older))
+        self.age = age + older / STALE
 
     def add(self, total: float, seen: float) -> None:
         self.total += total
         self.seen += seen
 
-    def estimate(self, prior: float, weight: float) -> float:
-        """The mean, with a prior that counts as much as ``weight`` things seen."""
-        return (self.total + prior * weight) / (self.seen + weight)
+    def estimate(self, prior: float, weight: float, age: float) -> float:
+        """The mean at an age, with a prior that counts as much as ``weight`` things seen."""
+        left = 0.5 ** (age - self.age)
+        return (self.total * left + prior * weight) / (self.seen * left + weight)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sglang_specv2.policy.cost import CostModel
-from sglang_specv2.policy.fading import FadingMean, bucket_of
+from sglang_specv2.policy.fading import STALE, FadingMean, bucket_of
 
 _HALF_LIFE_STEPS = 128
 _WEIGHT_OF_PRIOR = 4.0  # In steps.
@@ -26,9 +26,9 @@ class LiveCost:
     """Has what a policy asks of a :class:`CostModel`.
 
     Buckets are powers of two of the batch size. Each leans on all of them together, and those on
-    the measurement, until enough steps were seen. What was seen fades with every step that is
-    timed, of whatever kind: once a slow spell of the host has ended speculation, it must not keep
-    it off for as long as no speculative step says better.
+    the measurement, until enough steps were seen. What was seen of one number of draft steps fades
+    with the steps of another too, if slower: once a slow spell of the host has ended speculation,
+    it must not keep it off for as long as no speculative step says better.
 
     Args:
         measured: at start, or read from a file.
@@ -60,20 +60,20 @@ class LiveCost:
         least, most = _BOUNDS
         expected_s = self.measured.step_s(steps, batch_size, context_tokens)
         ratio = min(max(taken_s / expected_s, least), most)
-        self._age += 1 / _HALF_LIFE_STEPS
+        older = 1 / _HALF_LIFE_STEPS
         for bucket in (_ALL_SIZES, bucket_of(batch_size)):
             mean = self._seen.setdefault((steps, bucket), FadingMean())
-            mean.bring_to(self._age)
+            mean.observed(self._age, older)
             mean.add(ratio, 1)
+        self._age += older / STALE
 
     def learned(self) -> Learned:
         """What the steps seen so far say."""
         found = []
-        for mean in self._seen.values():
-            mean.bring_to(self._age)
         for (steps, bucket), ratio in sorted(self._seen.items()):
-            overall = self._seen[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR)
-            factor = overall if bucket == _ALL_SIZES else ratio.estimate(overall, _WEIGHT_OF_PRIOR)
+            factor = self._seen[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, self._age)
+            if bucket != _ALL_SIZES:
+                factor = ratio.estimate(factor, _WEIGHT_OF_PRIOR, self._age)
             found.append((steps, bucket, factor))
         return found
 

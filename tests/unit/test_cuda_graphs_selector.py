@@ -146,9 +146,20 @@ def test_above_the_largest_size_without_an_eager_family():
 @pytest.mark.parametrize("batch_size", [0, -1, 2.0, True])
 def test_impossible_batch_sizes(batch_size):
     made = selector()
+    for possible in (1, 2):
+        made.select("plain", possible)
     with pytest.raises(SizeError, match="batch size: expected an int, at least 1, got"):
         made.select("plain", batch_size)
-    assert not made.selections
+    assert made.selections.total() == 2
+
+
+def test_every_selection_is_counted():
+    made = selector()
+    assert made.select("plain", 3) is made.select("plain", 3)
+    for _ in range(2):
+        made.select("plain", 33)
+    assert sorted(made.selections.values()) == [2, 2]
+    assert list(made.fallbacks.values()) == [2]
 
 
 def test_a_mode_registers_once():

@@ -116,7 +116,7 @@ def test_what_no_step_confirms_any_more_is_forgotten():
     cost = LiveCost(measured({0: 1.0, 2: 1.0}))
     for _ in range(500):
         cost.observe(2, 8, 800, 1.3 * cost.measured.step_s(2, 8, 800))
-    for _ in range(2000):
+    for _ in range(12_000):
         cost.observe(0, 8, 800, cost.measured.step_s(0, 8, 800))
     cost.put_in_force(cost.learned())
 
@@ -194,10 +194,14 @@ def test_without_learning_the_same_start_costs_more():
     assert learning.run(n, rate, 4000) >= 0.98 * best_fixed(learning.curve, n, rate)
 
 
-@pytest.mark.parametrize(("slow_steps", "quiet_steps"), [(300, 1500), (1500, 6000), (6000, 20_000)])
+@pytest.mark.parametrize(
+    ("slow_steps", "quiet_steps", "least"),
+    [(300, 1500, 0.975), (1500, 6000, 1.015), (6000, 20_000, 1.03)],
+)
 @pytest.mark.parametrize("speed_up", [1.08, 1.15])
-def test_slow_spells_of_the_host(slow_steps, quiet_steps, speed_up):
-    """Speculation pays but for spells in which its steps take 1.3 times as long: two of each."""
+def test_slow_spells_of_the_host(slow_steps, quiet_steps, least, speed_up):
+    """Speculation pays but for spells in which its steps take 1.3 times as long: two of each. In
+    long ones it pays to go off, and afterwards to come back soon: better than always on."""
     n, curve = 8, CURVES["convex"]
     rate = (0.25 + speed_up * curve(n) / plain_s(n) - 1) ** 0.5 - 0.5
     reached = []
@@ -212,7 +216,18 @@ def test_slow_spells_of_the_host(slow_steps, quiet_steps, speed_up):
 
     share = slow_steps / (slow_steps + quiet_steps)
     always = best_fixed(lambda n: (1 + 0.3 * share) * curve(n), n, rate)
-    assert sum(reached) / len(reached) >= 0.99 * always
+    assert sum(reached) / len(reached) >= least * always
+
+
+def test_what_corrected_a_start_is_kept_while_it_runs_no_more():
+    """Plain steps were measured too fast at start; the first ones that are run say so."""
+    s, n, speed_up = learning_server({0: 0.7, 2: 1.0}), 8, 1.3
+    rate = (0.25 + speed_up * s.curve(n) / plain_s(n) - 1) ** 0.5 - 0.5
+    s.run(n, rate, 3000)
+    switches = s.switches
+
+    assert s.run(n, rate, 10_000) >= 0.995 * best_fixed(s.curve, n, rate)
+    assert s.switches - switches < 10
 
 
 @settings(max_examples=30, deadline=None)
