@@ -1,5 +1,6 @@
 """The documentation names what there is: settings, faults, refusals, files, the data of figures."""
 
+import json
 import re
 from pathlib import Path
 
@@ -190,6 +191,19 @@ def test_a_figure_is_drawn_from_its_data(results, figure):
         assert labels.arm_title(arm, comparison.settings) in figure
     assert "DUMMY WEIGHTS" in figure
     assert "SIMULATED" in figure
+
+
+def test_the_rates_of_both_clients_are_those_of_the_lines():
+    lines = (ROOT / "docs/measured/client.jsonl").read_text(encoding="utf-8").splitlines()
+    rates = {}
+    for line in map(json.loads, lines):
+        rates.setdefault((line["level"], line["client"]), []).append(line["output_tokens_s"])
+    for level in (8, 64):
+        own, hand = rates[level, "own"], rates[level, "bench_serving"]
+        shown = [", ".join(f"{rate:.0f}" for rate in found) for found in (own, hand)]
+        ratio = f"{sum(own) / sum(hand):.3f}"
+        assert [str(level), *shown, ratio] in cells(page("measurements.md"))
+        assert abs(float(ratio) - 1) < 0.03
 
 
 def test_the_figures_numbers_are_those_of_the_table():

@@ -78,7 +78,7 @@ def ratios(comparison: Comparison) -> Iterator[str]:
         "Whatever disturbs a round, such as a slow spell of the host, makes it slower and never "
         "faster. So here is the fastest round of each arm, to the fastest of all others"
         f"{'' if as_asked is None else ', without the luck of the draw'}. It says nothing about "
-        "how often an arm is disturbed."
+        "how often an arm is disturbed, and an arm with more rounds has more chances."
     )
     yield from figure_section(
         as_asked or comparison,
