@@ -45,9 +45,7 @@ class Acceptance:
         prior = prior_rate * _WEIGHT_OF_PRIOR
         self._all = [FadingMean(prior, _WEIGHT_OF_PRIOR) for _ in range(steps)]
         self._buckets: dict[int, list[FadingMean]] = {}
-        self._age = (
-            0.0  # Of a bucket of other batch sizes than those that were seen, in half-lives.
-        )
+        self._age = 0.0  # Of what is known of batch sizes other than those seen, in half-lives.
         self._plain_steps = 0  # Since the last observation.
         self.observed = 0
         """Verified requests so far."""

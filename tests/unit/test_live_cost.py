@@ -5,7 +5,16 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_policy_auto import CURVES, DWELL, MARGIN, Server, best_fixed, cost_model, plain_s
+from test_policy_auto import (
+    CURVES,
+    DWELL,
+    MARGIN,
+    Server,
+    best_fixed,
+    cost_model,
+    plain_s,
+    rate_for,
+)
 
 from sglang_specv2.policy import Acceptance, AutoPolicy, CostModel, LiveCost, Mode, Point
 from sglang_specv2.step_clock import StepClock
@@ -203,7 +212,7 @@ def test_slow_spells_of_the_host(slow_steps, quiet_steps, least, speed_up):
     """Speculation pays but for spells in which its steps take 1.3 times as long: two of each. In
     long ones it pays to go off, and afterwards to come back soon: better than always on."""
     n, curve = 8, CURVES["convex"]
-    rate = (0.25 + speed_up * curve(n) / plain_s(n) - 1) ** 0.5 - 0.5
+    rate = rate_for(speed_up, curve, n)
     reached = []
     for seed in range(3):
         s = learning_server({0: 1.0, 2: 1.0}, seed)
@@ -221,8 +230,8 @@ def test_slow_spells_of_the_host(slow_steps, quiet_steps, least, speed_up):
 
 def test_what_corrected_a_start_is_kept_while_it_runs_no_more():
     """Plain steps were measured too fast at start; the first ones that are run say so."""
-    s, n, speed_up = learning_server({0: 0.7, 2: 1.0}), 8, 1.3
-    rate = (0.25 + speed_up * s.curve(n) / plain_s(n) - 1) ** 0.5 - 0.5
+    s, n = learning_server({0: 0.7, 2: 1.0}), 8
+    rate = rate_for(1.3, s.curve, n)
     s.run(n, rate, 3000)
     switches = s.switches
 
