@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sglang_specv2.policy.live_cost import Learned, LiveCost
 from sglang_specv2.step_clock import StepClock
 
-EVERY_STEPS = 128
+EVERY_STEPS = 64
 """Decode steps after which corrections are put in force; with tensor parallelism its ranks wait for
 each other then, for a few bytes on the CPU."""
 

@@ -34,7 +34,7 @@ from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
 
 PROPOSAL_FIELDS = ("topk_p", "topk_index", "hidden_states", "draft_probs")
 
-BACKLOG_ROWS = 512
+BACKLOG_ROWS = 1024
 """From here on arithmetic takes longer than reading the weights, and more rows save nothing."""
 
 

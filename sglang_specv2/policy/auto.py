@@ -14,9 +14,13 @@ from sglang_specv2.policy.cost import PLAIN, StepTimes
 DEFAULT_MARGIN = 0.02
 PROBE_SHARE = 0.005
 """Share of the time that probes may cost, as estimated."""
+PLAIN_PROBE_SHARE = 0.001
+"""The same of probes that run plain steps: only their time is to be learned, not what is
+accepted."""
 
 _PROBE_VERIFIES = 128  # Enough to tell accept lengths a tenth apart.
 _PROBE_STEPS = (3, 16)  # The third is the first whose time says something.
+_PLAIN_PROBE_STEPS = 10
 _PROBE_INTERVAL_STEPS = (64, 20_000)
 
 
@@ -33,7 +37,10 @@ class AutoPolicy:
 
     What more draft steps would bring goes unseen, off above all, so now and then a few steps run
     them: a probe. The interval follows from what a probe is estimated to cost
-    (:data:`PROBE_SHARE`). Where even drafts that are all accepted would lose, there is no probe.
+    (:data:`PROBE_SHARE`). Where even drafts that are all accepted would lose, there is no probe of
+    them. Where there are no more draft steps to try, a few plain steps show whether plain is still
+    as slow as it was measured (:data:`PLAIN_PROBE_SHARE`), at intervals that double while nothing
+    follows from it.
 
     Args:
         cost: step times.
@@ -79,6 +86,7 @@ class AutoPolicy:
         self._waited_s = 0.0  # Lost since then by not switching again.
         self._probe_left = 0
         self._since_probe = 0
+        self._rarer = 1  # By so much, plain steps are probed, since no probe led to a switch.
 
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
@@ -103,9 +111,11 @@ class AutoPolicy:
             else:
                 cause = Cause.ESTIMATE
                 self._since_switch = self._since_probe = self._probe_left = 0
+                self._rarer = 1
                 self._waited_s = 0.0
         self._steps = wanted
         probe = self._probe(batch_size, times, lengths, rates)
+        self._probed = probe is not None
         if probe is not None:
             return self._decision(probe, f"probe; {reason}", Cause.PROBE)
         return self._decision(wanted, reason, cause)
@@ -121,7 +131,7 @@ class AutoPolicy:
 
     def _decision(self, steps: int, reason: str, cause: Cause) -> Decision:
         switched = self._last is not None and steps != self._last
-        self._last, self._probed = steps, cause is Cause.PROBE and steps != PLAIN
+        self._last = steps
         mode = Mode.PLAIN if steps == PLAIN else Mode.SPECULATIVE
         return Decision(mode, switched, reason, steps, cause)
 
@@ -144,31 +154,46 @@ class AutoPolicy:
         lengths: dict[int, float],
         rates: dict[int, float],
     ) -> int | None:
-        """Draft steps of a probe that this step belongs to, if it does.
-
-        A probe runs the most draft steps that would win if all drafts were accepted.
-        """
-        current = cast(int, self._steps)
-        promising = [k for k in self.choices if k > current and (k + 1) / times[k] > rates[current]]
-        if not promising:
-            self._probe_left = 0
-            return None
-        steps = promising[-1]
-        lost_s = max(0.0, times[steps] - lengths[steps] / rates[current])
+        """Draft steps of a probe that this step belongs to, if it does."""
         if self._probe_left == 0:
             self._since_probe += 1
-            entry_s = self.cost.resume_s if current == PLAIN else 0.0
-            probe_steps = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
-            affordable = (probe_steps * lost_s + entry_s) / (PROBE_SHARE * times[current])
+            # What it takes to know whether one is due would cost the host time in every step.
+            if self._since_probe % _PROBE_INTERVAL_STEPS[0]:
+                return None
+        current = cast(int, self._steps)
+        steps = self._worth_a_probe(current, times, rates)
+        if steps is None:
+            self._probe_left = 0
+            return None
+        lost_s = max(0.0, times[steps] - lengths[steps] / rates[current])
+        if self._probe_left == 0:
+            entry_s = self.cost.resume_s if PLAIN in (current, steps) else 0.0
+            if steps == PLAIN:
+                probe_steps, share = _PLAIN_PROBE_STEPS, PLAIN_PROBE_SHARE / self._rarer
+            else:
+                probe_steps = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
+                share = PROBE_SHARE
+            affordable = (probe_steps * lost_s + entry_s) / (share * times[current])
             interval = _clamp(ceil(affordable), *_PROBE_INTERVAL_STEPS)
             if self._since_probe < interval:
                 return None
             self.probes += 1
+            if steps == PLAIN:
+                self._rarer = min(2 * self._rarer, _PROBE_INTERVAL_STEPS[1])
             self.probe_cost_s += entry_s
             self._probe_left, self._since_probe = probe_steps, 0
         self._probe_left -= 1
         self.probe_cost_s += lost_s
         return steps
+
+    def _worth_a_probe(
+        self, current: int, times: dict[int, float], rates: dict[int, float]
+    ) -> int | None:
+        """The most draft steps that would win if all drafts were accepted; else plain steps."""
+        for k in reversed(self.choices):
+            if k > current and (k + 1) / times[k] > rates[current]:
+                return k
+        return None if current == PLAIN else PLAIN
 
     def _reason(
         self, steps: int, batch_size: int, times: dict[int, float], lengths: dict[int, float]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sglang_specv2.policy.cost import CostModel
-from sglang_specv2.policy.fading import STALE, FadingMean, bucket_of
+from sglang_specv2.policy.fading import FadingMean, bucket_of
 
-_HALF_LIFE_STEPS = 128
+_RECENT_STEPS = 64  # Half-lives: in steps of any kind,
+_LASTING_STEPS = 4096  # and in steps of the same kind.
 _WEIGHT_OF_PRIOR = 4.0  # In steps.
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
@@ -25,10 +26,12 @@ Learned = Sequence[tuple[int, int, float]]
 class LiveCost:
     """Has what a policy asks of a :class:`CostModel`.
 
-    Buckets are powers of two of the batch size. Each leans on all of them together, and those on
-    the measurement, until enough steps were seen. What was seen of one number of draft steps fades
-    with the steps of another too, if slower: once a slow spell of the host has ended speculation,
-    it must not keep it off for as long as no speculative step says better.
+    Steps are told apart by draft steps and by powers of two of the batch size. Of each kind two
+    averages are kept. The lasting one tells a start that measured wrong: it fades only with steps
+    of its own kind, and leans on all batch sizes together, and those on the measurement, until
+    enough steps were seen. The recent one tells a slow spell of the host, leans on the lasting one,
+    and fades with steps of any kind: once a spell has ended speculation, it must not keep it off
+    for as long as no speculative step says better.
 
     Args:
         measured: at start, or read from a file.
@@ -36,9 +39,10 @@ class LiveCost:
 
     def __init__(self, measured: CostModel) -> None:
         self.measured = measured
-        self._seen: dict[tuple[int, int], FadingMean] = {}
+        self._lasting: dict[tuple[int, int], FadingMean] = {}
+        self._recent: dict[tuple[int, int], FadingMean] = {}
         self._in_force: dict[tuple[int, int], float] = {}
-        self._age = 0.0  # In half-lives.
+        self._age = 0.0  # Of the recent averages, in half-lives.
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -60,20 +64,25 @@ class LiveCost:
         least, most = _BOUNDS
         expected_s = self.measured.step_s(steps, batch_size, context_tokens)
         ratio = min(max(taken_s / expected_s, least), most)
-        older = 1 / _HALF_LIFE_STEPS
-        for bucket in (_ALL_SIZES, bucket_of(batch_size)):
-            mean = self._seen.setdefault((steps, bucket), FadingMean())
-            mean.observed(self._age, older)
-            mean.add(ratio, 1)
-        self._age += older / STALE
+        kind = steps, bucket_of(batch_size)
+        for key in ((steps, _ALL_SIZES), kind):
+            lasting = self._lasting.setdefault(key, FadingMean())
+            lasting.fade(0.5 ** (1 / _LASTING_STEPS))
+            lasting.add(ratio, 1)
+        self._age += 1 / _RECENT_STEPS
+        recent = self._recent.setdefault(kind, FadingMean())
+        recent.observed(self._age, 0.0)
+        recent.add(ratio, 1)
 
     def learned(self) -> Learned:
         """What the steps seen so far say."""
         found = []
-        for (steps, bucket), ratio in sorted(self._seen.items()):
-            factor = self._seen[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, self._age)
+        for (steps, bucket), lasting in sorted(self._lasting.items()):
+            factor = self._lasting[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, 0.0)
             if bucket != _ALL_SIZES:
-                factor = ratio.estimate(factor, _WEIGHT_OF_PRIOR, self._age)
+                factor = lasting.estimate(factor, _WEIGHT_OF_PRIOR, 0.0)
+                recent = self._recent[steps, bucket]
+                factor = recent.estimate(factor, _WEIGHT_OF_PRIOR, self._age)
             found.append((steps, bucket, factor))
         return found
 

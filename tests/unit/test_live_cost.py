@@ -121,15 +121,27 @@ def test_a_bucket_of_its_own_mind_keeps_it():
     assert cost.step_s(2, 64, 800) > 1.17 * cost.measured.step_s(2, 64, 800)
 
 
-def test_what_no_step_confirms_any_more_is_forgotten():
+def factor_after(*observed, bucket_size=8):
+    """Of speculative steps: what the measured time counts after ``(draft steps, ratio, steps)``."""
     cost = LiveCost(measured({0: 1.0, 2: 1.0}))
-    for _ in range(500):
-        cost.observe(2, 8, 800, 1.3 * cost.measured.step_s(2, 8, 800))
-    for _ in range(12_000):
-        cost.observe(0, 8, 800, cost.measured.step_s(0, 8, 800))
+    for draft_steps, ratio, steps in observed:
+        for _ in range(steps):
+            expected_s = cost.measured.step_s(draft_steps, 8, 800)
+            cost.observe(draft_steps, 8, 800, ratio * expected_s)
     cost.put_in_force(cost.learned())
+    return cost.step_s(2, bucket_size, 800) / cost.measured.step_s(2, bucket_size, 800)
 
-    assert cost.step_s(2, 8, 800) == pytest.approx(cost.measured.step_s(2, 8, 800), rel=0.01)
+
+def test_a_slow_spell_counts_while_it_lasts_and_is_forgotten_when_no_step_confirms_it():
+    long_quiet, spell = (2, 1.0, 5000), (2, 1.3, 200)
+    assert factor_after(long_quiet, spell) > 1.25
+    assert factor_after(long_quiet, spell, (0, 1.0, 500)) < 1.05
+    assert factor_after(long_quiet, spell, bucket_size=64) < 1.03, "others were not slow"
+
+
+def test_what_was_so_for_long_is_kept_while_no_step_contradicts_it():
+    assert factor_after((2, 1.3, 5000), (0, 1.0, 20_000)) == pytest.approx(1.3, rel=0.01)
+    assert factor_after((2, 1.3, 5000), (0, 1.0, 20_000), (2, 1.0, 64)) < 1.05
 
 
 def test_a_pause_hardly_counts():
@@ -205,7 +217,7 @@ def test_without_learning_the_same_start_costs_more():
 
 @pytest.mark.parametrize(
     ("slow_steps", "quiet_steps", "least"),
-    [(300, 1500, 0.975), (1500, 6000, 1.015), (6000, 20_000, 1.03)],
+    [(100, 500, 0.96), (300, 1500, 1.0), (1500, 6000, 1.02), (6000, 20_000, 1.03)],
 )
 @pytest.mark.parametrize("speed_up", [1.08, 1.15])
 def test_slow_spells_of_the_host(slow_steps, quiet_steps, least, speed_up):
@@ -237,6 +249,18 @@ def test_what_corrected_a_start_is_kept_while_it_runs_no_more():
 
     assert s.run(n, rate, 10_000) >= 0.995 * best_fixed(s.curve, n, rate)
     assert s.switches - switches < 10
+
+
+@pytest.mark.parametrize("speed_up", [0.85, 0.75])
+def test_a_start_that_measured_plain_steps_too_slow_is_found_out(speed_up):
+    """Only a probe of plain steps can say so: by what was measured, speculation wins."""
+    s, n = learning_server({0: 1.45, 2: 1.0}), 8
+    rate = rate_for(speed_up, s.curve, n)
+    before = s.run(n, rate, 1000)
+    s.run(n, rate, 20_000)
+
+    assert before < 0.9 * best_fixed(s.curve, n, rate)
+    assert s.run(n, rate, 10_000) >= 0.99 * best_fixed(s.curve, n, rate)
 
 
 @settings(max_examples=30, deadline=None)
