@@ -15,7 +15,8 @@ from sglang_specv2.policy.fading import FadingMean, bucket_of
 
 _RECENT_STEPS = 64  # Half-lives: in steps of any kind,
 _LASTING_STEPS = 4096  # and in steps of the same kind.
-_WEIGHT_OF_PRIOR = 4.0  # In steps.
+_WEIGHT_OF_PRIOR = 4.0  # In steps;
+_WEIGHT_OF_ALL = 16.0  # and of recent steps of all sizes together.
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
 
@@ -27,11 +28,11 @@ class LiveCost:
     """Has what a policy asks of a :class:`CostModel`.
 
     Steps are told apart by draft steps and by powers of two of the batch size. Of each kind two
-    averages are kept. The lasting one tells a start that measured wrong: it fades only with steps
-    of its own kind, and leans on all batch sizes together, and those on the measurement, until
-    enough steps were seen. The recent one tells a slow spell of the host, leans on the lasting one,
-    and fades with steps of any kind: once a spell has ended speculation, it must not keep it off
-    for as long as no speculative step says better.
+    averages are kept, and each leans on what is known of all batch sizes until enough steps were
+    seen. The lasting one tells a start that measured wrong: it fades only with steps of its own
+    kind. The recent one tells a slow spell of the host, which is one at any batch size, and fades
+    with steps of any kind: once a spell has ended speculation, it must not keep it off for as long
+    as no speculative step says better. Where no recent step says anything, the lasting one counts.
 
     Args:
         measured: at start, or read from a file.
@@ -70,21 +71,29 @@ class LiveCost:
             lasting.fade(0.5 ** (1 / _LASTING_STEPS))
             lasting.add(ratio, 1)
         self._age += 1 / _RECENT_STEPS
-        recent = self._recent.setdefault(kind, FadingMean())
-        recent.observed(self._age, 0.0)
-        recent.add(ratio, 1)
+        # Of all sizes together: how recent steps compare with the lasting average of their kind.
+        of_all = ratio / self._lasting_factor(*kind)
+        for key, value in (((steps, _ALL_SIZES), of_all), (kind, ratio)):
+            recent = self._recent.setdefault(key, FadingMean())
+            recent.observed(self._age, 0.0)
+            recent.add(value, 1)
 
     def learned(self) -> Learned:
         """What the steps seen so far say."""
-        found = []
-        for (steps, bucket), lasting in sorted(self._lasting.items()):
-            factor = self._lasting[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, 0.0)
-            if bucket != _ALL_SIZES:
-                factor = lasting.estimate(factor, _WEIGHT_OF_PRIOR, 0.0)
-                recent = self._recent[steps, bucket]
-                factor = recent.estimate(factor, _WEIGHT_OF_PRIOR, self._age)
-            found.append((steps, bucket, factor))
-        return found
+        return [(*kind, self._factor(*kind)) for kind in sorted(self._lasting)]
+
+    def _factor(self, steps: int, bucket: int) -> float:
+        of_all = self._recent[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, self._age)
+        factor = of_all * self._lasting_factor(steps, bucket)
+        if bucket == _ALL_SIZES:
+            return factor
+        return self._recent[steps, bucket].estimate(factor, _WEIGHT_OF_ALL, self._age)
+
+    def _lasting_factor(self, steps: int, bucket: int) -> float:
+        factor = self._lasting[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, 0.0)
+        if bucket == _ALL_SIZES:
+            return factor
+        return self._lasting[steps, bucket].estimate(factor, _WEIGHT_OF_PRIOR, 0.0)
 
     def put_in_force(self, learned: Learned) -> None:
         """Correct the measured times by these from now on."""
