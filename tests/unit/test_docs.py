@@ -100,6 +100,16 @@ def test_the_supported_version_is_the_same_everywhere():
         assert set(re.findall(r"SGLang (\d+\.\d+\.\d+)", text)) <= {SUPPORTED_SGLANG}
 
 
+LEVELS = (1, 4, 8, 16, 32, 64, 128)
+
+
+def by_level(comparison: Comparison, figure, digits: int) -> list[str]:
+    """A figure at each level, and a dash where a level was not measured."""
+    found = {load.level: f"{figure(load):.{digits}f}" for load in comparison.loads}
+    assert set(found) <= set(LEVELS)
+    return [found.get(level, "–") for level in LEVELS]
+
+
 H200_REPORTS = [
     f"h200-8b-{attention}-accept-{length}"
     for attention in ("triton", "fa3")
@@ -111,6 +121,7 @@ H200_REPORTS = [
     "link",
     [
         *(f"[report](benchmarks/{name}/report.md)" for name in H200_REPORTS),
+        "[rounds](measured/auto-triton-2.2/rounds.jsonl)",
         "[rounds](measured/auto-fa3-2.2/rounds.jsonl)",
         "[rounds](measured/auto-fa3-1.4/rounds.jsonl)",
     ],
@@ -118,18 +129,17 @@ H200_REPORTS = [
 def test_the_ratios_of_auto_are_those_of_the_rounds(link):
     comparison = Comparison(Results.existing((ROOT / "docs" / link.split("(")[1]).parent))
     evened, others = comparison.as_asked(), ["none", "stock"]
-    measured, as_asked = (
-        [form.ratio("auto", form.best(load, others), load).value for load in form.loads]
-        for form in (comparison, evened)
-    )
-    fastest = [evened.fastest_ratio("auto", others, load) for load in evened.loads]
+
+    def to_the_better(form):
+        return lambda load: form.ratio("auto", form.best(load, others), load).value
+
+    def fastest(load):
+        return evened.fastest_ratio("auto", others, load)
 
     settings = comparison.settings
     setup = [settings["attention_backend"], str(settings["simulate_accept_length"])]
-    shown = [
-        [*setup, *(f"{ratio:.2f}" for ratio in ratios), *(7 - len(ratios)) * ["–"], link]
-        for ratios in (measured, as_asked, fastest)
-    ]
+    figures = to_the_better(comparison), to_the_better(evened), fastest
+    shown = [[*setup, *by_level(comparison, figure, 2), link] for figure in figures]
     rows = [row for row in cells(page("measurements.md")) if row[-1] == link and len(row) == 10]
     assert rows == shown
 
@@ -138,6 +148,7 @@ def test_the_ratios_of_auto_are_those_of_the_rounds(link):
     "link",
     [
         "[report](benchmarks/h200-8b-triton-accept-2.2/report.md)",
+        "[rounds](measured/auto-triton-2.2/rounds.jsonl)",
         "[rounds](measured/off-triton-again/rounds.jsonl)",
         "[rounds](measured/off-triton/rounds.jsonl)",
         "[rounds](measured/off-fa3/rounds.jsonl)",
@@ -147,10 +158,9 @@ def test_the_ratios_of_auto_are_those_of_the_rounds(link):
 def test_the_ratios_of_off_are_those_of_the_rounds(link):
     folder = (ROOT / "docs" / link.split("(")[1]).parent
     comparison = Comparison(Results.existing(folder))
-    off = [comparison.ratio("off", "none", load) for load in comparison.loads]
+    off = by_level(comparison, lambda load: comparison.ratio("off", "none", load).value, 3)
 
-    attention = comparison.settings["attention_backend"]
-    row = [attention, *(f"{ratio.value:.3f}" for ratio in off), link]
+    row = [comparison.settings["attention_backend"], *off, link]
     assert row in cells(page("measurements.md"))
 
 
@@ -158,6 +168,7 @@ def test_the_ratios_of_off_are_those_of_the_rounds(link):
     ("folder", "timeline", "seconds"),
     [
         ("benchmarks/h200-8b-triton-accept-2.2", "ramp", "2.7 s"),
+        ("measured/auto-triton-2.2", "square", "4.4 s"),
         ("measured/timelines-triton", "ramp", "2 s"),
         ("measured/timelines-triton", "square", "5 s"),
         ("benchmarks/h200-8b-fa3-accept-2.2", "ramp", "2.8 s"),
