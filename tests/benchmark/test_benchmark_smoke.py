@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sglang_specv2.benchmark.alignment import JOIN_TOKENS
 from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.tables import Comparison, recovery_figures
 
@@ -67,7 +68,8 @@ def test_recovery_was_read_step_by_step(smoke):
     for figure in found.values():
         assert figure.requests >= 2
         assert 1 < figure.first.value <= 3
-        assert figure.plain_tokens >= 48
+        # Those that matter may join late where other work keeps the cores busy.
+        assert figure.plain_tokens >= 48 - JOIN_TOKENS
     lengths = {
         tokens for line in results.lines(RECOVERY) for steps in line["steps"] for tokens in steps
     }
