@@ -35,7 +35,8 @@ from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
 PROPOSAL_FIELDS = ("topk_p", "topk_index", "hidden_states", "draft_probs")
 
 BACKLOG_ROWS = 1024
-"""From here on arithmetic takes longer than reading the weights, and more rows save nothing."""
+"""On an H200 and the 8B shape, writing 128 rows takes 26 us of 1024 at once, 30 of 512, 24 of 4096;
+and a prefill after plain steps may have to write so many first."""
 
 
 class KVSync(DraftSync):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.policy.acceptance import Acceptance
@@ -19,9 +19,30 @@ PLAIN_PROBE_SHARE = 0.001
 accepted."""
 
 _PROBE_VERIFIES = 128  # Enough to tell accept lengths a tenth apart.
-_PROBE_STEPS = (3, 16)  # The third is the first whose time says something.
+_PROBE_STEPS = (5, 16)  # The third is the first whose time says something.
 _PLAIN_PROBE_STEPS = 10
 _PROBE_INTERVAL_STEPS = (64, 20_000)
+_LOOK_EVERY_STEPS = 31
+"""Whether a probe is due takes the host some time to know. Odd, so that of two batch sizes that
+take turns each is looked at."""
+_MOST_RARE = 256
+
+
+class _Estimates(NamedTuple):
+    """Of one step: the choice in force, and by draft steps what a step would take and give."""
+
+    current: int
+    times: dict[int, float]
+    lengths: dict[int, float]
+    rates: dict[int, float]  # Tokens/s of one request.
+
+    def may_win(self, steps: int) -> bool:
+        """Whether more draft steps would win if all drafts were accepted."""
+        return steps > self.current and (steps + 1) / self.times[steps] > self.rates[self.current]
+
+    def lost_s(self, steps: int) -> float:
+        """What one step of a probe costs."""
+        return max(0.0, self.times[steps] - self.lengths[steps] / self.rates[self.current])
 
 
 class AutoPolicy:
@@ -37,10 +58,9 @@ class AutoPolicy:
 
     What more draft steps would bring goes unseen, off above all, so now and then a few steps run
     them: a probe. The interval follows from what a probe is estimated to cost
-    (:data:`PROBE_SHARE`). Where even drafts that are all accepted would lose, there is no probe of
-    them. Where there are no more draft steps to try, a few plain steps show whether plain is still
-    as slow as it was measured (:data:`PLAIN_PROBE_SHARE`), at intervals that double while nothing
-    follows from it.
+    (:data:`PROBE_SHARE`). Where even drafts that are all accepted would lose, there is none. While
+    on, a few plain steps show whether they still take as long as was measured
+    (:data:`PLAIN_PROBE_SHARE`), ever more rarely while no switch follows.
 
     Args:
         cost: step times.
@@ -76,7 +96,8 @@ class AutoPolicy:
             )
         self.probes = 0
         self.probe_cost_s = 0.0
-        """What probes cost, as estimated when they ran: time beyond that of plain steps."""
+        """What probes cost, as estimated when they ran: time beyond what the choice in force would
+        have taken for as many tokens."""
         self.speed_up: float | None = None
         """Of the best speculative choice over a plain step, at the last decision."""
         self._steps: int | None = None  # The choice in force; a probe leaves it alone.
@@ -84,9 +105,11 @@ class AutoPolicy:
         self._probed = False
         self._since_switch: int | None = None
         self._waited_s = 0.0  # Lost since then by not switching again.
-        self._probe_left = 0
+        self._probe: tuple[int, int] | None = None  # Its draft steps, and how many steps are left.
         self._since_probe = 0
-        self._rarer = 1  # By so much, plain steps are probed, since no probe led to a switch.
+        self._since_plain_probe = 0
+        self._rarer = 1  # Plain probes come so many times more rarely than they could.
+        self._until_look = _LOOK_EVERY_STEPS
 
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
@@ -110,11 +133,11 @@ class AutoPolicy:
                 reason += f"; held: {since} of {self.min_dwell} steps since the last switch"
             else:
                 cause = Cause.ESTIMATE
-                self._since_switch = self._since_probe = self._probe_left = 0
-                self._rarer = 1
+                self._since_switch = self._since_probe = self._since_plain_probe = 0
+                self._probe, self._rarer = None, 1
                 self._waited_s = 0.0
         self._steps = wanted
-        probe = self._probe(batch_size, times, lengths, rates)
+        probe = self._probe_steps(batch_size, _Estimates(wanted, times, lengths, rates))
         self._probed = probe is not None
         if probe is not None:
             return self._decision(probe, f"probe; {reason}", Cause.PROBE)
@@ -147,53 +170,53 @@ class AutoPolicy:
         gains = rates[best_speculative] > rates[current] * (1 + self.margin)
         return best_speculative if gains else current
 
-    def _probe(
-        self,
-        batch_size: int,
-        times: dict[int, float],
-        lengths: dict[int, float],
-        rates: dict[int, float],
-    ) -> int | None:
+    def _probe_steps(self, batch_size: int, estimates: _Estimates) -> int | None:
         """Draft steps of a probe that this step belongs to, if it does."""
-        if self._probe_left == 0:
-            self._since_probe += 1
-            # What it takes to know whether one is due would cost the host time in every step.
-            if self._since_probe % _PROBE_INTERVAL_STEPS[0]:
-                return None
-        current = cast(int, self._steps)
-        steps = self._worth_a_probe(current, times, rates)
-        if steps is None:
-            self._probe_left = 0
+        self._since_probe += 1
+        self._since_plain_probe += 1
+        self._until_look -= 1
+        if self._probe is None and self._until_look <= 0:
+            self._until_look = _LOOK_EVERY_STEPS
+            self._probe = self._due(batch_size, estimates)
+        if self._probe is None:
             return None
-        lost_s = max(0.0, times[steps] - lengths[steps] / rates[current])
-        if self._probe_left == 0:
-            entry_s = self.cost.resume_s if PLAIN in (current, steps) else 0.0
-            if steps == PLAIN:
-                probe_steps, share = _PLAIN_PROBE_STEPS, PLAIN_PROBE_SHARE / self._rarer
-            else:
-                probe_steps = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
-                share = PROBE_SHARE
-            affordable = (probe_steps * lost_s + entry_s) / (share * times[current])
-            interval = _clamp(ceil(affordable), *_PROBE_INTERVAL_STEPS)
-            if self._since_probe < interval:
-                return None
-            self.probes += 1
-            if steps == PLAIN:
-                self._rarer = min(2 * self._rarer, _PROBE_INTERVAL_STEPS[1])
-            self.probe_cost_s += entry_s
-            self._probe_left, self._since_probe = probe_steps, 0
-        self._probe_left -= 1
-        self.probe_cost_s += lost_s
+        steps, left = self._probe
+        if steps != PLAIN and not estimates.may_win(steps):
+            self._probe = None  # The batch has grown.
+            return None
+        self._probe = (steps, left - 1) if left > 1 else None
+        self.probe_cost_s += estimates.lost_s(steps)
         return steps
 
-    def _worth_a_probe(
-        self, current: int, times: dict[int, float], rates: dict[int, float]
-    ) -> int | None:
-        """The most draft steps that would win if all drafts were accepted; else plain steps."""
-        for k in reversed(self.choices):
-            if k > current and (k + 1) / times[k] > rates[current]:
-                return k
-        return None if current == PLAIN else PLAIN
+    def _due(self, batch_size: int, estimates: _Estimates) -> tuple[int, int] | None:
+        """Draft steps of the probe that is due, and how many steps it takes."""
+        current = estimates.current
+        more = [k for k in self.choices if estimates.may_win(k)]
+        if more:
+            number = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
+            if self._affordable(more[-1], number, PROBE_SHARE, self._since_probe, estimates):
+                self._since_probe = 0
+                return more[-1], number
+        if current != PLAIN:
+            share, since = PLAIN_PROBE_SHARE / self._rarer, self._since_plain_probe
+            if self._affordable(PLAIN, _PLAIN_PROBE_STEPS, share, since, estimates):
+                self._since_plain_probe, self._rarer = 0, min(2 * self._rarer, _MOST_RARE)
+                return PLAIN, _PLAIN_PROBE_STEPS
+        return None
+
+    def _affordable(
+        self, steps: int, number: int, share: float, since: int, estimates: _Estimates
+    ) -> bool:
+        """Whether so many steps after the last such probe another costs no more than its share."""
+        current = estimates.current
+        entry_s = self.cost.resume_s if PLAIN in (current, steps) else 0.0
+        cost_s = number * estimates.lost_s(steps) + entry_s
+        affordable = ceil(cost_s / (share * estimates.times[current]))
+        if since < _clamp(affordable, *_PROBE_INTERVAL_STEPS):
+            return False
+        self.probes += 1
+        self.probe_cost_s += entry_s
+        return True
 
     def _reason(
         self, steps: int, batch_size: int, times: dict[int, float], lengths: dict[int, float]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sglang_specv2.policy.cost import CostModel
-from sglang_specv2.policy.fading import FadingMean, bucket_of
+from sglang_specv2.policy.fading import STALE, FadingMean, bucket_of
 
-_RECENT_STEPS = 64  # Half-lives: in steps of any kind,
-_LASTING_STEPS = 4096  # and in steps of the same kind.
-_WEIGHT_OF_PRIOR = 4.0  # In steps;
-_WEIGHT_OF_ALL = 16.0  # and of recent steps of all sizes together.
+_RECENT_HALF_LIFE = 64  # In steps of any kind.
+_LASTING_HALF_LIFE = 256  # In steps of the same kind; of another they count less.
+_WEIGHT_OF_PRIOR = 4.0  # In steps.
+_WEIGHT_OF_ALL = 16.0  # In steps; of what recent steps of all sizes say.
 _BOUNDS = (0.67, 1.5)  # Of one step: a pause of Python's says little about the next step.
 _ALL_SIZES = 0
 
@@ -29,10 +29,11 @@ class LiveCost:
 
     Steps are told apart by draft steps and by powers of two of the batch size. Of each kind two
     averages are kept, and each leans on what is known of all batch sizes until enough steps were
-    seen. The lasting one tells a start that measured wrong: it fades only with steps of its own
-    kind. The recent one tells a slow spell of the host, which is one at any batch size, and fades
-    with steps of any kind: once a spell has ended speculation, it must not keep it off for as long
-    as no speculative step says better. Where no recent step says anything, the lasting one counts.
+    seen. The lasting one tells a start that measured wrong, and is kept for thousands of steps of
+    other kinds. The recent one tells a slow spell of the host, which is taken to be one at every
+    batch size, though the small ones feel it most. It fades with steps of any kind: once a spell
+    has ended speculation, it must not keep it off for as long as no speculative step says better.
+    Where no recent step says anything, the lasting average counts.
 
     Args:
         measured: at start, or read from a file.
@@ -42,8 +43,9 @@ class LiveCost:
         self.measured = measured
         self._lasting: dict[tuple[int, int], FadingMean] = {}
         self._recent: dict[tuple[int, int], FadingMean] = {}
+        """Of one bucket, as the lasting ones; of all sizes, relative to the lasting ones."""
         self._in_force: dict[tuple[int, int], float] = {}
-        self._age = 0.0  # Of the recent averages, in half-lives.
+        self._lasting_age = self._recent_age = 0.0  # In half-lives.
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -68,14 +70,14 @@ class LiveCost:
         kind = steps, bucket_of(batch_size)
         for key in ((steps, _ALL_SIZES), kind):
             lasting = self._lasting.setdefault(key, FadingMean())
-            lasting.fade(0.5 ** (1 / _LASTING_STEPS))
+            lasting.observed(self._lasting_age, 1 / _LASTING_HALF_LIFE)
             lasting.add(ratio, 1)
-        self._age += 1 / _RECENT_STEPS
-        # Of all sizes together: how recent steps compare with the lasting average of their kind.
+        self._lasting_age += 1 / _LASTING_HALF_LIFE / STALE
+        self._recent_age += 1 / _RECENT_HALF_LIFE
         of_all = ratio / self._lasting_factor(*kind)
         for key, value in (((steps, _ALL_SIZES), of_all), (kind, ratio)):
             recent = self._recent.setdefault(key, FadingMean())
-            recent.observed(self._age, 0.0)
+            recent.observed(self._recent_age, 0.0)
             recent.add(value, 1)
 
     def learned(self) -> Learned:
@@ -83,17 +85,17 @@ class LiveCost:
         return [(*kind, self._factor(*kind)) for kind in sorted(self._lasting)]
 
     def _factor(self, steps: int, bucket: int) -> float:
-        of_all = self._recent[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, self._age)
+        of_all = self._recent[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, self._recent_age)
         factor = of_all * self._lasting_factor(steps, bucket)
         if bucket == _ALL_SIZES:
             return factor
-        return self._recent[steps, bucket].estimate(factor, _WEIGHT_OF_ALL, self._age)
+        return self._recent[steps, bucket].estimate(factor, _WEIGHT_OF_ALL, self._recent_age)
 
     def _lasting_factor(self, steps: int, bucket: int) -> float:
-        factor = self._lasting[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, 0.0)
+        factor = self._lasting[steps, _ALL_SIZES].estimate(1.0, _WEIGHT_OF_PRIOR, self._lasting_age)
         if bucket == _ALL_SIZES:
             return factor
-        return self._lasting[steps, bucket].estimate(factor, _WEIGHT_OF_PRIOR, 0.0)
+        return self._lasting[steps, bucket].estimate(factor, _WEIGHT_OF_PRIOR, self._lasting_age)
 
     def put_in_force(self, learned: Learned) -> None:
         """Correct the measured times by these from now on."""
