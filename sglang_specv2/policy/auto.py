@@ -194,20 +194,21 @@ class AutoPolicy:
         more = [k for k in self.choices if estimates.may_win(k)]
         if more:
             number = _clamp(ceil(_PROBE_VERIFIES / batch_size), *_PROBE_STEPS)
-            if self._affordable(more[-1], number, PROBE_SHARE, self._since_probe, estimates):
+            if self._begins(more[-1], number, PROBE_SHARE, self._since_probe, estimates):
                 self._since_probe = 0
                 return more[-1], number
         if current != PLAIN:
             share, since = PLAIN_PROBE_SHARE / self._rarer, self._since_plain_probe
-            if self._affordable(PLAIN, _PLAIN_PROBE_STEPS, share, since, estimates):
+            if self._begins(PLAIN, _PLAIN_PROBE_STEPS, share, since, estimates):
                 self._since_plain_probe, self._rarer = 0, min(2 * self._rarer, _MOST_RARE)
                 return PLAIN, _PLAIN_PROBE_STEPS
         return None
 
-    def _affordable(
+    def _begins(
         self, steps: int, number: int, share: float, since: int, estimates: _Estimates
     ) -> bool:
-        """Whether so many steps after the last such probe another costs no more than its share."""
+        """Whether another such probe begins: so many steps after the last one it costs no more
+        than its share. If so it is counted."""
         current = estimates.current
         entry_s = self.cost.resume_s if PLAIN in (current, steps) else 0.0
         cost_s = number * estimates.lost_s(steps) + entry_s
