@@ -21,9 +21,9 @@ from sglang_specv2.step_clock import StepClock
 from sglang_specv2.step_learning import EVERY_STEPS, StepLearning
 
 
-def measured(factors, curve=CURVES["convex"], choices=(0, 2)):
+def measured(factors, curve=CURVES["convex"]):
     """Step times that are wrong by a factor for each number of draft steps."""
-    right = cost_model(curve, choices=choices)
+    right = cost_model(curve, choices=tuple(factors))
     points = [
         Point(p.batch_size, p.context_tokens, {k: t * factors[k] for k, t in p.step_s.items()})
         for p in right.points
@@ -121,22 +121,24 @@ def test_a_bucket_of_its_own_mind_keeps_it():
     assert cost.step_s(2, 64, 800) > 1.17 * cost.measured.step_s(2, 64, 800)
 
 
-def factor_after(*observed, bucket_size=8):
-    """Of speculative steps: what the measured time counts after ``(draft steps, ratio, steps)``."""
+def factor_after(*observed, batch_size=8):
+    """Of speculative steps: what their measured time is multiplied with after
+    ``(draft steps, ratio, steps)``, at 8 requests unless a batch size is named too."""
     cost = LiveCost(measured({0: 1.0, 2: 1.0}))
-    for draft_steps, ratio, steps in observed:
+    for draft_steps, ratio, steps, *size in observed:
+        requests = size[0] if size else 8
         for _ in range(steps):
-            expected_s = cost.measured.step_s(draft_steps, 8, 800)
-            cost.observe(draft_steps, 8, 800, ratio * expected_s)
+            expected_s = cost.measured.step_s(draft_steps, requests, 800)
+            cost.observe(draft_steps, requests, 800, ratio * expected_s)
     cost.put_in_force(cost.learned())
-    return cost.step_s(2, bucket_size, 800) / cost.measured.step_s(2, bucket_size, 800)
+    return cost.step_s(2, batch_size, 800) / cost.measured.step_s(2, batch_size, 800)
 
 
 def test_a_slow_spell_counts_while_it_lasts_and_is_forgotten_when_no_step_confirms_it():
     long_quiet, spell = (2, 1.0, 5000), (2, 1.3, 100)
     assert factor_after(long_quiet, spell) > 1.2
     assert factor_after(long_quiet, spell, (0, 1.0, 600)) < 1.1
-    assert factor_after(long_quiet, spell, bucket_size=64) > 1.2, "a spell is one of the host"
+    assert factor_after(long_quiet, spell, batch_size=64) > 1.2, "a spell is one of the host"
 
 
 def test_what_was_so_for_long_is_kept_while_no_step_contradicts_it():
@@ -189,10 +191,10 @@ class LearningServer(Server):
         return decision
 
 
-def learning_server(factors, seed=1):
-    curve = CURVES["convex"]
-    acceptance = Acceptance(steps=2)
-    policy = AutoPolicy(LiveCost(measured(factors)), acceptance, (0, 2), MARGIN, DWELL)
+def learning_server(factors, seed=1, curve=CURVES["convex"]):
+    """Its choices are those that have a factor."""
+    cost = LiveCost(measured(factors, curve))
+    policy = AutoPolicy(cost, Acceptance(steps=2), tuple(factors), MARGIN, DWELL)
     return LearningServer(policy, curve, seed)
 
 
@@ -255,19 +257,10 @@ def test_what_corrected_a_start_is_kept_while_it_runs_no_more():
 
 def test_one_batch_size_tells_another_that_a_spell_is_over():
     """A spell at 8 requests; then steps at one request are quick."""
+    spell = (2, 1.0, 2000, 1), (2, 1.0, 2000), (2, 1.3, 100)
 
-    def factor(quick_steps):
-        cost = LiveCost(measured({0: 1.0, 2: 1.0}))
-        for size, ratio, steps in ((1, 1.0, 2000), (8, 1.0, 2000), (8, 1.3, 100)):
-            for _ in range(steps):
-                cost.observe(2, size, 800, ratio * cost.measured.step_s(2, size, 800))
-        for draft_steps, size in quick_steps:
-            cost.observe(draft_steps, size, 800, cost.measured.step_s(draft_steps, size, 800))
-        cost.put_in_force(cost.learned())
-        return cost.step_s(2, 8, 800) / cost.measured.step_s(2, 8, 800)
-
-    assert factor([]) > 1.2
-    assert factor(150 * [(2, 1)]) < factor(150 * [(0, 1)]) - 0.05
+    assert factor_after(*spell) > 1.2
+    assert factor_after(*spell, (2, 1.0, 150, 1)) < factor_after(*spell, (0, 1.0, 150, 1)) - 0.05
 
 
 def flat(n):
@@ -275,15 +268,10 @@ def flat(n):
     return 7.5e-3 + 3e-5 * n
 
 
-def flat_server():
-    cost = LiveCost(measured({0: 1.0, 2: 1.0}, flat))
-    return LearningServer(AutoPolicy(cost, Acceptance(steps=2), (0, 2), MARGIN, DWELL), flat)
-
-
 @pytest.mark.parametrize("n", [64, 128])
 def test_a_server_that_began_in_a_slow_spell_recovers_from_it(n):
     """The first hundred steps are all that is known of speculation, and probes are short here."""
-    s, rate = flat_server(), rate_for(1.1, flat, n)
+    s, rate = learning_server({0: 1.0, 2: 1.0}, curve=flat), rate_for(1.1, flat, n)
     s.curve = lambda n: 1.4 * flat(n)
     s.run(n, rate, 100)
     s.curve = flat
@@ -294,7 +282,7 @@ def test_a_server_that_began_in_a_slow_spell_recovers_from_it(n):
 
 def test_a_long_slow_time_is_forgotten_once_probes_contradict_it():
     """Speculation paid although it was slow; it stopped for its acceptance, not for its time."""
-    s, n = flat_server(), 64
+    s, n = learning_server({0: 1.0, 2: 1.0}, curve=flat), 64
     s.curve = lambda n: 1.5 * flat(n)
     s.run(n, rate_for(1.1 * 1.5, flat, n), 5000)
     assert s.modes[-1] is Mode.SPECULATIVE
@@ -309,13 +297,10 @@ def test_a_long_slow_time_is_forgotten_once_probes_contradict_it():
 @pytest.mark.parametrize(("n", "rate"), [(8, 0.1), (16, 0.2), (32, 0.4)])
 def test_plain_steps_are_probed_from_the_middle_of_three_choices_too(n, rate):
     """One draft step is in force, by plain steps that were measured too slow."""
-    choices = (0, 1, 2)
-    cost = measured({0: 1.45, 1: 1.0, 2: 1.0}, choices=choices)
-    policy = AutoPolicy(LiveCost(cost), Acceptance(steps=2), choices, MARGIN, DWELL)
-    s = LearningServer(policy, CURVES["convex"])
+    s = learning_server({0: 1.45, 1: 1.0, 2: 1.0})
     s.run(n, rate, 20_000)
 
-    assert s.run(n, rate, 4000) >= 0.97 * best_fixed(s.curve, n, rate, choices)
+    assert s.run(n, rate, 4000) >= 0.97 * best_fixed(s.curve, n, rate, s.policy.choices)
 
 
 @pytest.mark.parametrize("speed_up", [0.85, 0.75])

@@ -118,8 +118,9 @@ def reached(times, accept_length, seed, rounds=4):
 def test_near_the_better_of_both_modes_at_every_level(times, accept_length):
     runs = [reached(times, accept_length, seed) for seed in range(6)]
 
-    # On triton with 1.4 the modes are 5 % apart at 4 requests: luck of the draw says which.
-    assert min(min(run.values()) for run in runs) >= (0.93 if times is TRITON else 0.95)
-    means = {level: statistics.fmean(run[level] for run in runs) for level in LEVELS}
-    least = {level: 0.97 if (times, level) == (TRITON, 4) else 0.98 for level in LEVELS}
-    assert {level: mean for level, mean in means.items() if mean < least[level]} == {}
+    for level in LEVELS:
+        found = [run[level] for run in runs]
+        # On triton with 1.4 the modes are 5 % apart at 4 requests: luck of the draw says which.
+        each, mean = (0.93, 0.97) if (times, level) == (TRITON, 4) else (0.95, 0.98)
+        assert min(found) >= each, level
+        assert statistics.fmean(found) >= mean, level
