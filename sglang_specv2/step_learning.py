@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sglang_specv2.policy.live_cost import Learned, LiveCost
-from sglang_specv2.step_clock import StepClock
+from sglang_specv2.step_clock import StepClock, TimedStep
 
 EVERY_STEPS = 64
 """Decode steps after which corrections are put in force; with tensor parallelism its ranks wait for
@@ -23,13 +23,17 @@ class StepLearning:
     def __init__(self, agree: Callable[[Learned], Learned], clock: StepClock | None = None) -> None:
         self._agree = agree
         self._clock = StepClock() if clock is None else clock
+        self._timed: TimedStep | None = None
         self._steps_left = EVERY_STEPS
 
-    def began(self, cost: LiveCost, steps: int, batch_size: int, context_tokens: int) -> None:
+    def began(self, steps: int, batch_size: int, context_tokens: int) -> None:
         """A step begins; see :meth:`StepClock.began`."""
-        timed = self._clock.began(steps, batch_size, context_tokens)
-        if timed is not None:
-            cost.observe(*timed)
+        self._timed = self._clock.began(steps, batch_size, context_tokens)
+
+    def launched(self, cost: LiveCost) -> None:
+        """The step that began runs: enter the one before it, while the host has time."""
+        if self._timed is not None:
+            cost.observe(*self._timed)
         self._steps_left -= 1
         if self._steps_left == 0:
             self._steps_left = EVERY_STEPS

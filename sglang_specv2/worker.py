@@ -19,7 +19,7 @@ from sglang.srt.layers.moe.utils import (
 )
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
-from cuda_graphs import CaptureSizes, Selector
+from cuda_graphs import CaptureSizes, Selection, Selector
 from sglang_specv2 import compat
 from sglang_specv2.calibration.at_start import step_times
 from sglang_specv2.capture_failures import CaptureFailures
@@ -247,16 +247,42 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
             self._learning.interrupted()
             self.draft_sync.before_step(None)
             self._draft_reads_last = True
+            on_publish = self._publish_prefill(batch, on_publish)
             return super().forward_batch_generation(batch, on_publish, grammar_barrier)
         rows = batch.req_pool_indices.shape[0]
         decision = self._decide(batch, rows)
         selection = self.selector.select(decision.mode, rows)
-        self.step_log.begin(decision, selection)
+        if decision.mode is Mode.PLAIN:
+            result = selection.run(batch, on_publish, grammar_barrier)
+        else:
+            result = selection.run(batch, on_publish, grammar_barrier, steps=decision.steps)
+        self._launched(decision, selection)
+        return result
+
+    def _launched(self, decision: Decision, selection: Selection) -> None:
+        """Notes of a step wait for its launches: so do small speculative steps, on the host."""
+        self.step_log.launched(decision, selection)
         if selection.eager and (self._expects_graphs or self.plain_runtime.sizes):
             self.step_log.eager(selection.reason)
-        if decision.mode is Mode.PLAIN:
-            return selection.run(batch, on_publish, grammar_barrier)
-        return selection.run(batch, on_publish, grammar_barrier, steps=decision.steps)
+        control = cast(PolicyControl, self.control)
+        policy = control.policy
+        if isinstance(policy, AutoPolicy) and decision.cause is not Cause.OPT_OUT:
+            self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
+            self._learning.launched(cast(LiveCost, control.cost))
+
+    def _publish_prefill(
+        self, batch: Any, on_publish: Callable[..., None] | None
+    ) -> Callable[..., None] | None:
+        """Tell the lengths after a prefill, which are known before it, so that the scheduler can
+        launch the next step meanwhile; SGLang's worker tells them after the target's forward.
+
+        Returns:
+            What is left for SGLang's worker to call.
+        """
+        if on_publish is None or not batch.forward_mode.is_extend():
+            return on_publish
+        on_publish(batch.seq_lens)
+        return None
 
     def _decide(self, batch: Any, rows: int) -> Decision:
         if all(opted_out(request) for request in batch.reqs):
@@ -271,8 +297,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
             return policy.decide(rows)
         context = sum(request.seqlen for request in batch.reqs)
         decision = policy.decide(rows, context)
-        self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
-        self._learning.began(cast(LiveCost, control.cost), cast(int, decision.steps), rows, context)
+        self._learning.began(cast(int, decision.steps), rows, context)
         return decision
 
     def _agree(self, learned: Learned) -> Learned:
@@ -330,9 +355,9 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         draft_runner.war_fastpath_read_done_event = None
         self._draft_reads_last = True
         self.tiers.use(steps)
-        checked = self._nan_check.look(batch.spec_info)
+        proposal = batch.spec_info.hidden_states, batch.spec_info.topk_p
         result = super().forward_batch_generation(batch, on_publish, grammar_barrier)
-        setattr(result, NAN_CHECK, checked)
+        setattr(result, NAN_CHECK, self._nan_check.look(*proposal))
         return result
 
     def _plain_step(

@@ -71,13 +71,17 @@ class NanCheck:
     def __init__(self) -> None:
         self._steps_left = 0
 
-    def look(self, draft_input: Any) -> torch.Tensor | None:
-        """Called in every speculative step.
+    def look(self, hidden_states: torch.Tensor, topk_p: torch.Tensor) -> torch.Tensor | None:
+        """Called in every speculative step, once it is launched.
 
         A sum finds a NaN anywhere in the hidden state that the proposal came from; a NaN in the
         proposal itself, which only trees and prefills relay, is found too. The result is on its
         way to the CPU and must not be read before the step's other results are there: nothing
         waits for it.
+
+        Args:
+            hidden_states: [bs, width], that the step's proposals came from.
+            topk_p: [bs, topk], their probabilities.
 
         Returns:
             ``[bs]`` float32, NaN in each row whose draft came out so; None in a step that is not
@@ -87,5 +91,5 @@ class NanCheck:
             self._steps_left -= 1
             return None
         self._steps_left = NAN_CHECK_STEPS - 1
-        sums = draft_input.hidden_states.sum(dim=-1, dtype=torch.float32)
-        return (sums + draft_input.topk_p[:, 0]).to("cpu", non_blocking=True)
+        sums = hidden_states.sum(dim=-1, dtype=torch.float32)
+        return (sums + topk_p[:, 0]).to("cpu", non_blocking=True)

@@ -64,13 +64,14 @@ def test_a_filtered_and_merged_batch_keeps_which_rows_are_pending():
 
 @pytest.mark.parametrize("field", ["hidden_states", "topk_p"])
 def test_one_step_in_so_many_is_looked_at_for_nan(field):
-    draft_input = SimpleNamespace(
-        hidden_states=torch.ones((3, 4), dtype=torch.bfloat16), topk_p=torch.ones((3, 1))
-    )
-    getattr(draft_input, field)[1, 0] = torch.nan
+    proposal = {
+        "hidden_states": torch.ones((3, 4), dtype=torch.bfloat16),
+        "topk_p": torch.ones((3, 1)),
+    }
+    proposal[field][1, 0] = torch.nan
     check = NanCheck()
 
-    found = [check.look(draft_input) for _ in range(2 * NAN_CHECK_STEPS + 1)]
+    found = [check.look(**proposal) for _ in range(2 * NAN_CHECK_STEPS + 1)]
 
     looked_at = [step for step, rows in enumerate(found) if rows is not None]
     assert looked_at == [0, NAN_CHECK_STEPS, 2 * NAN_CHECK_STEPS]

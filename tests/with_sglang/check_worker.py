@@ -49,6 +49,8 @@ class FakePlainStep:
 def worker(runner, sync, calls, monkeypatch):
     def upstream(self, batch, on_publish=None, grammar_barrier=None):
         calls.append("upstream")
+        if on_publish is not None:
+            on_publish(batch.seq_lens)
         return SimpleNamespace(name="upstream's result")
 
     monkeypatch.setattr(EAGLEWorkerV2, "forward_batch_generation", upstream)
@@ -114,6 +116,14 @@ def test_a_prefill_first_writes_what_is_pending_and_is_upstreams(worker, batch, 
     assert worker.forward_batch_generation(batch).name == "upstream's result"
 
     assert calls == ["before None", "upstream"]
+
+
+def test_a_prefill_tells_its_lengths_before_the_forward_and_once(worker, batch, calls):
+    batch.forward_mode = ForwardMode.EXTEND
+
+    worker.forward_batch_generation(batch, lambda lengths: calls.append(lengths.tolist()))
+
+    assert calls == ["before None", batch.seq_lens.tolist(), "upstream"]
 
 
 def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
