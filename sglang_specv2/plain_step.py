@@ -95,7 +95,6 @@ class PlainStep:
             BatchShapeError: the batch was prepared for something else.
         """
         self._check(batch)
-        self._draft_sync.before_step(batch.reqs)
         requests = batch.req_pool_indices
         rows = requests.shape[0]
         new_seq_lens, out_cache_loc = advance(

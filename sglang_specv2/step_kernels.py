@@ -51,7 +51,11 @@ def _relay(
     tl.store(relayed_probability + request * probability_stride, zero, mask=live)
 
 
-@triton.jit(do_not_specialize=["first"])
+# Slots of a prefill may begin anywhere in a tensor.
+@triton.jit(
+    do_not_specialize=["first"],
+    do_not_specialize_on_alignment=["slots", "positions", "tokens", "requests"],
+)
 def _stage(
     hidden,
     slots,

@@ -245,9 +245,14 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         ):
             self.step_log.interrupted()
             self._learning.interrupted()
-            self.draft_sync.before_step(None)
             self._draft_reads_last = True
-            on_publish = self._publish_prefill(batch, on_publish)
+            if not batch.forward_mode.is_extend():
+                self.draft_sync.catch_up()
+            elif on_publish is not None:
+                # The lengths are known, and the scheduler waits for them before it launches the
+                # next step. SGLang's worker tells them when the target's forward is over.
+                on_publish(batch.seq_lens)
+                on_publish = None
             return super().forward_batch_generation(batch, on_publish, grammar_barrier)
         rows = batch.req_pool_indices.shape[0]
         decision = self._decide(batch, rows)
@@ -269,20 +274,6 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         if isinstance(policy, AutoPolicy) and decision.cause is not Cause.OPT_OUT:
             self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
             self._learning.launched(cast(LiveCost, control.cost))
-
-    def _publish_prefill(
-        self, batch: Any, on_publish: Callable[..., None] | None
-    ) -> Callable[..., None] | None:
-        """Tell the lengths after a prefill, which are known before it, so that the scheduler can
-        launch the next step meanwhile; SGLang's worker tells them after the target's forward.
-
-        Returns:
-            What is left for SGLang's worker to call.
-        """
-        if on_publish is None or not batch.forward_mode.is_extend():
-            return on_publish
-        on_publish(batch.seq_lens)
-        return None
 
     def _decide(self, batch: Any, rows: int) -> Decision:
         if all(opted_out(request) for request in batch.reqs):
@@ -325,15 +316,16 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         self, batch: Any, hidden_states: Any, next_token_ids: Any, mm_input_embeds: Any = None
     ) -> Any:
         """The draft's part of a prefill. While decode is plain, its proposals would go unused."""
+        draft_sync = cast(DraftSync, self.draft_sync)
         if (
             self.step_log.mode is Mode.PLAIN
             and mm_input_embeds is None
             and batch.forward_mode.is_extend()
         ):
-            draft_sync = cast(DraftSync, self.draft_sync)
             draft_input = draft_sync.prefill(batch, hidden_states, next_token_ids)
             if draft_input is not None:
                 return draft_input
+        draft_sync.catch_up()
         return self._draft_prefill(batch, hidden_states, next_token_ids, mm_input_embeds)
 
     def _speculative_step(
@@ -345,7 +337,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         steps: int | None = None,
     ) -> Any:
         draft_runner, draft_sync = self.draft_worker.draft_runner, cast(DraftSync, self.draft_sync)
-        draft_sync.before_step(None)
+        draft_sync.catch_up()
         if draft_sync.must_resume:
             with self._draft_context():
                 draft_sync.resume(batch)

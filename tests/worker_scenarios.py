@@ -192,10 +192,10 @@ class DraftKV:
     """The draft's KV cache of an outcome's requests, seen after every step.
 
     Attributes:
-        snapshots: how many were compared; one for each step and request.
+        snapshots: how many were compared; one for each step and request that has entries by then.
         worst: largest distance of any entry, in any of them, from the reference.
-        longest: the last snapshot of each request, in the order that they were asked in: K and V,
-            [positions, kv heads, head dim].
+        longest: the longest snapshot of each request, in the order that they were asked in: K and
+            V, [positions, kv heads, head dim]. A request whose entries were all pending has none.
     """
 
     snapshots: int
@@ -214,10 +214,12 @@ def serve_watched(
         if rid in outcome.requests:
             keys, values = zip(*by_rank, strict=True)
             entries = torch.cat(keys, 1), torch.cat(values, 1)
+            if not len(entries[0]):
+                continue  # Even the prompt's are pending.
             draft = outcome.requests[rid].text.draft
             count, worst = count + 1, max(worst, distance(entries, (draft.k, draft.v)))
-            longest[rid] = entries
-    return outcome, DraftKV(count, worst, [longest[rid] for rid in outcome.requests])
+            longest[rid] = max(longest.get(rid, entries), entries, key=lambda kv: len(kv[0]))
+    return outcome, DraftKV(count, worst, [longest[r] for r in outcome.requests if r in longest])
 
 
 def distance(one: Entries, other: Entries) -> float:

@@ -1,12 +1,16 @@
-"""Rows whose draft entry is still to be written: what plain steps left, step after step."""
+"""Rows whose draft entry is still to be written: what plain steps and prefills left, in order."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 
 from sglang_specv2.step_ops import stage
+
+MOST_GROUPS = 32
+"""Each is stored by itself, and the host launches all of them at once."""
 
 
 class PendingRows(NamedTuple):
@@ -22,6 +26,9 @@ class PendingRows(NamedTuple):
 class Backlog:
     """Buffers of ``capacity`` rows on the device; how many are in use is known on the host.
 
+    Rows come in groups. Within one no KV slot comes twice; of two groups that name the same slot,
+    since it has changed hands, the later one is right.
+
     Args:
         capacity: rows; 0 for none at all.
         width: of the target's hidden states that the draft reads.
@@ -29,7 +36,7 @@ class Backlog:
         device: of the draft.
 
     Attributes:
-        rows, steps: that were added and are still to be written.
+        rows: that were added and are still to be written.
     """
 
     def __init__(
@@ -51,18 +58,29 @@ class Backlog:
                 self.clear()
 
     def has_room(self, rows: int) -> bool:
-        """Whether a step of ``rows`` rows fits behind what is there."""
-        return self.rows + rows <= self._hidden_states.shape[0]
+        """Whether so many rows fit behind those that are there."""
+        fits = self.rows + rows <= self._hidden_states.shape[0]
+        return fits and len(self._firsts) <= MOST_GROUPS
+
+    def begin_group(self) -> None:
+        """What is added from now on may name slots that were named before."""
+        if self._firsts[-1] != self.rows:
+            self._firsts.append(self.rows)
 
     def add(self, rows: PendingRows) -> None:
-        """Copy the rows of one step; on a GPU with a single launch."""
+        """Copy rows behind those that are there; on a GPU with a single launch."""
         stage(rows.hidden_states, rows[1:], self._hidden_states, self._integers, self.rows)
         self.rows += rows.slots.shape[0]
-        self.steps += 1
 
     def pending(self) -> PendingRows:
         """All rows, as views that the next :meth:`add` after a :meth:`clear` writes over."""
         return PendingRows(self._hidden_states[: self.rows], *self._integers[:, : self.rows])
 
+    def groups(self) -> list[slice]:
+        """Where in the pending rows each group is, in order; none is empty."""
+        bounds = pairwise((*self._firsts, self.rows))
+        return [slice(first, end) for first, end in bounds if first != end]
+
     def clear(self) -> None:
-        self.rows = self.steps = 0
+        self.rows = 0
+        self._firsts = [0]

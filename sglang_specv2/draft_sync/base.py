@@ -10,7 +10,6 @@ token t+2): it is *in sync*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,18 +26,13 @@ class DraftSync(ABC):
     leaves_pending = False
     """Whether a plain step's rows have no proposal, so that only their token need be relayed."""
 
-    @property
-    def pending_steps(self) -> int:
-        """Plain steps whose entries are still to be written, for every request of the last one."""
-        return 0
-
     def reset(self) -> None:
         """Forget everything pending, for example what a calibration's made-up requests left."""
         return None
 
-    def before_step(self, requests: Sequence[Any] | None) -> None:
-        """Called first in every step. ``requests`` are those of the plain step about to run, in the
-        order of their rows, or None when the step is anything else."""
+    def catch_up(self) -> None:
+        """Write every pending entry, if there is any; called before the draft's KV cache is
+        read."""
         return None
 
     @abstractmethod
@@ -69,7 +63,8 @@ class DraftSync(ABC):
         """The draft's part of a prefill while speculation is off, cheaper than the draft's own.
 
         Returns:
-            The EagleDraftInput to relay, or None when the draft's own prefill is to run.
+            The EagleDraftInput to relay, or None when the draft's own prefill is to run, behind
+            :meth:`catch_up`.
         """
         return None
 

@@ -1,20 +1,21 @@
 """KV-only sync: the draft's K and V of many plain steps are written together.
 
-The draft runs in no plain step, so its entries have until the next other step. Each plain step
-leaves a row for each request (:mod:`sglang_specv2.draft_sync.backlog`); written together, they read
-the draft's weights once instead of once a step, which is most of what an entry costs.
+Nobody reads the draft's KV cache while decode is plain, so an entry has until then. Plain steps,
+and prefills among them, leave rows (:mod:`sglang_specv2.draft_sync.backlog`); written together,
+they read the draft's weights once instead of once a step, which is most of what an entry costs. And
+they are written where the host has time: behind the launch of a plain step, not before a prefill,
+whose first tokens wait for the host.
 
-Invariant. *Before anything but a plain step of the same requests is launched, every pending entry
-is written.* A prefill, a speculative step, and a plain step whose requests are not exactly those of
-the last are preceded by :meth:`KVSync.catch_up`. Two things follow. Whoever reads the draft's KV
-cache, or a prefix of it that was shared meanwhile, finds it complete. And no KV slot is pending
-twice: it changes hands only when a request finishes, is aborted or is retracted, and then the
-requests differ. The entries of a request that is gone go to slots that were its own when the step
-ran; if one has been handed on since, its new owner's step is launched later on the same stream and
-writes over it before reading it.
+Invariant. *Before the draft's KV cache is read, every pending entry is written, in the order of the
+steps that left them.* It is read by a speculative step and by the draft's own prefill; both come
+behind :meth:`KVSync.catch_up`. Two things follow. Whoever reads it, or a prefix of it that was
+shared meanwhile, finds it complete. And a KV slot that changed hands, because a request finished,
+was aborted or retracted, ends with the entry of its last owner: rows that may name the same slot
+are of different groups, and a group is stored behind the one before it.
 
 What resuming needs, the target's hidden state by request, is kept by request slot beside SGLang's
 FutureMap, whose own fields carry which rows are pending: :mod:`sglang_specv2.draft_sync.proposals`.
+It too is kept in order, at the latest when other requests come.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
 
 PROPOSAL_FIELDS = ("topk_p", "topk_index", "hidden_states", "draft_probs")
 
-BACKLOG_ROWS = 1024
-"""On an H200 and the 8B shape, writing 128 rows takes 26 us of 1024 at once, 30 of 512, 24 of 4096;
-and a prefill after plain steps may have to write so many first."""
+BACKLOG_ROWS = 2048
+"""Half of them is written together: on an H200 and the 8B shape, writing 128 rows takes 26 us of
+1024 at once, 30 of 512, 24 of 4096. The other half is room for prefills meanwhile."""
 
 
 class KVSync(DraftSync):
@@ -48,8 +49,8 @@ class KVSync(DraftSync):
         slots: request slots, slot 0 being padding; also the largest batch.
         extend: the one-token draft forward, for resuming.
         proposals: what a plain step relays.
-        backlog_rows: rows that may be pending; a step that has more is written at once, as every
-            step is with 0.
+        backlog_rows: rows that may be pending; what has more is written at once, as every step and
+            prefill is with 0.
     """
 
     mode = "kv"
@@ -73,31 +74,21 @@ class KVSync(DraftSync):
         device, dtype = draft_runner.device, draft_runner.model_config.dtype
         self._hidden = torch.zeros((slots, hidden_size), dtype=dtype, device=device)
         self._backlog = Backlog(backlog_rows, hidden_size, dtype, device)
+        self._enough_rows = (backlog_rows + 1) // 2
         self._requests: tuple[Any, ...] = ()
+        """Those of the last plain step, where its rows are the last of the backlog."""
         self._resume = False
-
-    @property
-    def pending_steps(self) -> int:
-        return self._backlog.steps
 
     def reset(self) -> None:
         self._backlog.clear()
         self._requests = ()
 
-    def before_step(self, requests: Sequence[Any] | None) -> None:
-        same = requests is not None and tuple(requests) == self._requests
-        if not same or not self._backlog.has_room(len(self._requests)):
-            self.catch_up()
-
     def catch_up(self) -> None:
-        """Write every pending entry, if there is any."""
         if not self._backlog.rows:
             return
-        rows = self._backlog.pending()
-        self._write(rows)
-        last = len(self._requests)
-        self._hidden[rows.requests[-last:]] = rows.hidden_states[-last:]
-        self.reset()
+        self._keep_hidden()
+        self._write(self._backlog.pending(), self._backlog.groups())
+        self._backlog.clear()
 
     def after_plain_step(
         self,
@@ -107,22 +98,27 @@ class KVSync(DraftSync):
         next_token_ids: torch.Tensor,
         next_draft_input: Any,
     ) -> bool:
-        requests = batch.req_pool_indices
+        live, requests = tuple(batch.reqs), batch.req_pool_indices
+        if live != self._requests:
+            self._other_requests()
+        elif self._backlog.rows >= self._enough_rows:
+            # The first step of other requests runs before anyone has looked at their first tokens.
+            self.catch_up()
         rows = PendingRows(hidden_states, out_cache_loc, batch.seq_lens, next_token_ids, requests)
-        if self._backlog.has_room(len(batch.reqs)):
-            self._backlog.add(rows)
-            self._requests = tuple(batch.reqs)
+        self._add_or_write(rows)
+        if self._backlog.rows:
+            self._requests = live
         else:
-            self._write(rows)
             self._hidden[requests] = hidden_states
         self._resume = True
-        self._proposals.fill(next_draft_input, len(batch.reqs))
+        self._proposals.fill(next_draft_input, len(live))
         return False
 
     def prefill(
         self, batch: Any, hidden_states: torch.Tensor, next_token_ids: torch.Tensor
     ) -> EagleDraftInput:
-        """Write K and V of a prefill; its last row is left without a proposal, like a plain step's.
+        """Leave or write K and V of a prefill; its last row is left without a proposal, like a
+        plain step's.
 
         Args:
             batch: SGLang's ScheduleBatch in extend mode.
@@ -133,15 +129,18 @@ class KVSync(DraftSync):
         last = lengths.cumsum(0) - 1
         # Within a request, token i of the whole batch sits at position i + shift.
         shift = torch.tensor(batch.prefix_lens, dtype=torch.int64) - (last + 1 - lengths)
-        device = hidden_states.device
-        positions = torch.arange(int(lengths.sum())) + shift.repeat_interleave(lengths)
-        positions = positions.to(device, non_blocking=True)
-        last = last.to(device, non_blocking=True)
+        row = torch.arange(len(lengths)).repeat_interleave(lengths)
+        positions = torch.arange(len(row)) + shift[row]
+        on_device = torch.cat((positions, row, last)).to(hidden_states.device, non_blocking=True)
+        positions, row, last = on_device.split([len(row), len(row), len(lengths)])
         tokens = batch.input_ids.roll(-1)
         tokens[last] = _eagle_prefill_tail_tokens(batch, next_token_ids)
-        embeds = self._projection.embed(tokens)
-        self._store(batch.out_cache_loc, *self._projection(embeds, hidden_states, positions))
-        self._hidden[batch.req_pool_indices] = hidden_states[last]
+        requests = batch.req_pool_indices
+        self._other_requests()
+        self._add_or_write(
+            PendingRows(hidden_states, batch.out_cache_loc, positions, tokens, requests[row])
+        )
+        self._hidden[requests] = hidden_states[last]
         self._resume = True
         draft_input = EagleDraftInput(
             bonus_tokens=next_token_ids, num_tokens_per_req=1, num_tokens_for_logprob_per_req=1
@@ -174,12 +173,35 @@ class KVSync(DraftSync):
                 merged = torch.where(pending[:, None], fresh, kept.to(fresh.dtype))
                 setattr(draft_input, name, merged)
 
-    def _write(self, rows: PendingRows) -> None:
-        """Compute K and V of the rows, and store them."""
-        embeds = self._projection.embed(rows.tokens.to(torch.int64))
-        self._store(rows.slots, *self._projection(embeds, rows.hidden_states, rows.positions))
+    def _other_requests(self) -> None:
+        """Others than those of the last plain step come, perhaps with slots that were theirs."""
+        self._keep_hidden()
+        self._backlog.begin_group()
+        self._requests = ()
 
-    def _store(self, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    def _keep_hidden(self) -> None:
+        """Keep what resuming the requests of the last plain step would need."""
+        last = len(self._requests)
+        if last and self._backlog.rows:
+            rows = self._backlog.pending()
+            self._hidden[rows.requests[-last:]] = rows.hidden_states[-last:]
+
+    def _add_or_write(self, rows: PendingRows) -> None:
+        """Leave rows of one step, or write them where even an empty backlog has no room."""
+        count = rows.slots.shape[0]
+        if not self._backlog.has_room(count):
+            self.catch_up()
+        if self._backlog.has_room(count):
+            self._backlog.add(rows)
+        else:
+            self._write(rows, [slice(count)])
+
+    def _write(self, rows: PendingRows, groups: Sequence[slice]) -> None:
+        """Compute K and V of the rows, and store them group by group."""
+        embeds = self._projection.embed(rows.tokens.to(torch.int64))
+        k, v = self._projection(embeds, rows.hidden_states, rows.positions)
         layer = self._projection.attention.attn
         scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
-        self._draft_runner.token_to_kv_pool.set_kv_buffer(layer, slots, k, v, *scales)
+        pool = self._draft_runner.token_to_kv_pool
+        for group in groups:
+            pool.set_kv_buffer(layer, rows.slots[group], k[group], v[group], *scales)

@@ -35,7 +35,8 @@ def test_the_kernels_do_what_their_definitions_say(rows):
 
         for width, first in ((12288, 0), (100, 5), (4097, 99)):
             hidden = torch.rand(rows, width, device="cuda").to(torch.bfloat16)
-            integers = [tokens, *torch.randint(0, 2**40, (3, rows), device="cuda")]
+            unaligned = torch.randint(0, 2**40, (3, rows + 1), device="cuda")[:, 1:]
+            integers = [tokens, *unaligned]
             to = [torch.zeros(rows + 99, width, dtype=torch.bfloat16, device="cuda")]
             to.append(torch.zeros(4, rows + 99, dtype=torch.int64, device="cuda"))
             expected = [buffer.clone() for buffer in to]

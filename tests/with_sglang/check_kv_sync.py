@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_specv2.draft_sync import kv
+from sglang_specv2.draft_sync.backlog import MOST_GROUPS
 from sglang_specv2.draft_sync.build import backlog_rows
 from sglang_specv2.draft_sync.kv import KVSync
 from sglang_specv2.draft_sync.proposals import EmptyProposals, pending_rows
@@ -76,7 +77,7 @@ def _projection():
 class Steps:
     """Runs steps through a sync as the worker does, and knows what has to be written.
 
-    KV slots that are given back are handed out again at once, the last one first.
+    KV slots and request slots that are given back are handed out again at once, the last one first.
     """
 
     def __init__(self, backlog_rows=kv.BACKLOG_ROWS):
@@ -93,10 +94,10 @@ class Steps:
         self.live, self.due, self.hidden = {}, {}, {}
         self.clock = 0
 
-    def other(self):
-        """A prefill or a speculative step."""
-        self.sync.before_step(None)
-        assert self.sync.pending_steps == 0
+    def read(self):
+        """A speculative step, or the draft's own prefill: both read the draft's KV cache."""
+        self.sync.catch_up()
+        assert self.sync._backlog.rows == 0
         for request, slots in self.live.items():
             for slot in slots:
                 assert self.pool.entries[slot] == self.due[slot]
@@ -104,15 +105,49 @@ class Steps:
                 assert self.sync._hidden[request, 0] == self.hidden[request]
 
     def join(self, request):
-        self.other()
+        """By the draft's own prefill, of no token."""
+        self.read()
         self.live.setdefault(request, [])
 
     def leave(self, request):
         self.free_slots += self.live.pop(request)
 
+    def prefill(self, lengths):
+        """A prefill of other requests while off.
+
+        Args:
+            lengths: prompt tokens by request slot.
+        """
+        self.clock += 1
+        tokens, hidden, slots, last = [], [], [], []
+        for request, length in lengths.items():
+            prompt = [100 * self.clock + 10 * request + i for i in range(length + 1)]
+            states = [1000.0 * self.clock + token for token in prompt[:-1]]
+            own = self.live[request] = [self.free_slots.pop() for _ in range(length)]
+            for position, slot in enumerate(own):
+                self.due[slot] = float(prompt[position + 1]), states[position], float(position)
+            self.hidden[request] = states[-1]
+            tokens += prompt[:-1]
+            hidden += states
+            slots += own
+            last.append(prompt[-1])
+        batch = SimpleNamespace(
+            reqs=[f"r{request}" for request in lengths],
+            input_ids=torch.tensor(tokens),
+            extend_lens=list(lengths.values()),
+            prefix_lens=[0] * len(lengths),
+            out_cache_loc=torch.tensor(slots),
+            req_pool_indices=torch.tensor(list(lengths)),
+            chunked_req=None,
+            chunked_req_next_prompt_token=None,
+        )
+        states = torch.tensor(hidden)[:, None].expand(-1, WIDTH)
+        draft_input = self.sync.prefill(batch, states, torch.tensor(last, dtype=torch.int32))
+        assert pending_rows(draft_input).all()
+
     def plain(self):
         """A plain step of all live requests."""
-        if not self.live:
+        if not 0 < len(self.live) <= len(self.free_slots):
             return
         self.clock += 1
         requests = list(self.live)
@@ -121,7 +156,6 @@ class Steps:
             req_pool_indices=torch.tensor(requests),
             seq_lens=torch.tensor([len(self.live[request]) for request in requests]),
         )
-        self.sync.before_step(batch.reqs)
         hidden = [1000.0 * self.clock + request for request in requests]
         tokens = [100 * self.clock + request for request in requests]
         for request, token, state in zip(requests, tokens, hidden, strict=True):
@@ -140,17 +174,18 @@ class Steps:
         assert pending_rows(draft_input).all()
 
 
-requests = st.integers(1, SLOTS - 1)
+requests = st.integers(1, 4)  # Few, so that slots often change hands.
 steps_of_all_kinds = st.one_of(
     st.tuples(st.just("plain"), st.integers(1, 5)),
     st.tuples(st.just("join"), requests),
     st.tuples(st.just("leave"), requests),
-    st.just(("other", None)),
+    st.tuples(st.just("prefill"), st.dictionaries(requests, st.integers(1, 4), min_size=1)),
+    st.just(("read", None)),
 )
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.sampled_from([0, 1, 3, 8, 512]), st.lists(steps_of_all_kinds, max_size=20))
+@settings(max_examples=500, deadline=None)
+@given(st.sampled_from([0, 1, 3, 8, 30, 512]), st.lists(steps_of_all_kinds, max_size=20))
 def test_every_entry_is_there_before_anyone_reads_it(backlog_rows, sequence):
     steps = Steps(backlog_rows)
     for kind, value in sequence:
@@ -161,9 +196,13 @@ def test_every_entry_is_there_before_anyone_reads_it(backlog_rows, sequence):
             steps.join(value)
         elif kind == "leave" and value in steps.live:
             steps.leave(value)
-        elif kind == "other":
-            steps.other()
-    steps.other()
+        elif kind == "prefill":
+            new = {r: n for r, n in value.items() if r not in steps.live}
+            if new and sum(new.values()) <= len(steps.free_slots):
+                steps.prefill(new)
+        elif kind == "read":
+            steps.read()
+    steps.read()
 
 
 def of_requests(*numbers, backlog_rows=kv.BACKLOG_ROWS):
@@ -178,39 +217,77 @@ def test_plain_steps_of_the_same_requests_are_written_together():
     for _ in range(4):
         steps.plain()
 
-    assert steps.sync.pending_steps == 4
     assert steps.pool.writes == []
-    steps.other()
+    steps.read()
     assert steps.pool.writes == [8]
 
 
-def test_a_full_backlog_is_written_before_the_next_step():
-    steps = of_requests(3, 5, backlog_rows=7)
+@pytest.mark.parametrize(("backlog_rows", "written"), [(9, [6]), (4, [2, 2, 2])])
+def test_half_a_backlog_is_written_after_a_step_of_the_same_requests(backlog_rows, written):
+    steps = of_requests(3, 5, backlog_rows=backlog_rows)
     for _ in range(4):
         steps.plain()
 
-    assert steps.pool.writes == [6]
-    assert steps.sync.pending_steps == 1
+    assert steps.pool.writes == written
 
 
-def test_a_request_that_leaves_has_its_entries_written_before_its_slots_are_used_again():
+def test_of_other_requests_the_first_step_writes_nothing_if_there_is_room():
+    steps = of_requests(3, 5, backlog_rows=12)
+    for _ in range(3):
+        steps.plain()
+    steps.prefill({7: 2})
+    steps.plain()
+    assert steps.pool.writes == []
+
+    steps.plain()
+    assert steps.pool.writes == [6, 2, 3]
+
+
+def test_a_full_backlog_is_written_whoever_comes():
+    steps = of_requests(3, 5, backlog_rows=7)
+    for _ in range(2):
+        steps.plain()
+    steps.prefill({7: 4})
+
+    assert steps.pool.writes == [4]
+    steps.read()
+    assert steps.pool.writes == [4, 4]
+
+
+def test_a_request_that_leaves_has_its_entries_written_before_those_of_who_has_its_slots_next():
     steps = of_requests(3, 5)
     steps.plain()
+    (slot,) = steps.live[5]
     steps.leave(5)
-    steps.plain()
+    steps.prefill({5: 1})
+    assert steps.live[5] == [slot]
+    assert steps.pool.writes == []
 
-    assert steps.pool.writes == [2]
-    steps.other()
+    steps.read()
+    assert steps.pool.writes == [2, 1]
+
+
+def test_of_requests_that_come_and_go_so_many_wait_and_no_more():
+    steps = of_requests(3)
+    for request in [5, 7] * MOST_GROUPS:
+        steps.prefill({request: 1})
+        steps.plain()
+        steps.leave(request)
+
+    assert 0 < len(steps.pool.writes) <= 4 * MOST_GROUPS
+    assert len(steps.sync._backlog.groups()) <= MOST_GROUPS + 1
+    steps.read()
 
 
 @pytest.mark.parametrize("backlog_rows", [0, 1])
 def test_a_step_that_does_not_fit_is_written_at_once(backlog_rows):
     steps = of_requests(3, 5, backlog_rows=backlog_rows)
     steps.plain()
-
     assert steps.pool.writes == [2]
-    assert steps.sync.pending_steps == 0
-    steps.other()
+
+    steps.prefill({7: 3})
+    assert steps.pool.writes == [2, 3]
+    steps.read()
 
 
 @pytest.mark.parametrize("copied", [True, False])
@@ -225,7 +302,7 @@ def test_what_a_calibration_left_is_forgotten():
     steps.plain()
     steps.sync.reset()
     steps.live.clear()
-    steps.other()
+    steps.read()
 
     assert steps.pool.writes == []
 
@@ -242,7 +319,7 @@ def batch():
 
 def test_resuming_proposes_for_pending_rows_and_keeps_the_others_proposals(steps, batch):
     steps.plain()
-    steps.other()
+    steps.read()
     draft_input = batch.spec_info
     draft_input.topk_p = torch.tensor([[0.0], [0.5], [0.0]])
     draft_input.topk_index = torch.tensor([[0], [55], [0]])
@@ -258,7 +335,7 @@ def test_resuming_proposes_for_pending_rows_and_keeps_the_others_proposals(steps
 
 def test_resuming_asks_for_the_last_position_of_each_row(steps, batch):
     steps.plain()
-    steps.other()
+    steps.read()
     batch.spec_info.topk_p = torch.tensor([[0.0], [0.5], [0.0]])
 
     steps.sync.resume(batch)
@@ -272,11 +349,11 @@ def test_resuming_asks_for_the_last_position_of_each_row(steps, batch):
 
 
 def test_rows_in_sync_need_no_draft_forward(steps, batch):
-    steps.other()
+    steps.read()
     assert steps.sync.must_resume is False
 
     steps.plain()
-    steps.other()
+    steps.read()
     assert steps.sync.must_resume is True
     steps.sync.resume(batch)
     assert steps.sync.must_resume is False, "once for an off period"
@@ -284,7 +361,7 @@ def test_rows_in_sync_need_no_draft_forward(steps, batch):
 
 def test_lengths_on_the_gpu_only_are_enough(steps, batch):
     steps.plain()
-    steps.other()
+    steps.read()
     batch.seq_lens_cpu = None
 
     steps.sync.resume(batch)
@@ -307,9 +384,12 @@ def prefill_batch(chunked=None, next_prompt_token=None):
     )
 
 
-def test_a_prefill_while_off_writes_every_position_and_leaves_the_last_without_a_proposal(steps):
+@pytest.mark.parametrize("backlog_rows", [0, kv.BACKLOG_ROWS])
+def test_a_prefill_while_off_has_every_position_and_its_last_is_without_a_proposal(backlog_rows):
+    steps = of_requests(backlog_rows=backlog_rows)
     hidden = torch.arange(5.0)[:, None].expand(5, WIDTH)
     draft_input = steps.sync.prefill(prefill_batch(), hidden, torch.tensor([13, 22]))
+    steps.sync.catch_up()
 
     assert steps.pool.entries == {
         30: (11, 0, 4),
@@ -326,6 +406,7 @@ def test_a_prefill_while_off_writes_every_position_and_leaves_the_last_without_a
 def test_a_chunk_of_a_prompt_reads_the_prompts_next_token(steps):
     hidden = torch.zeros(5, WIDTH)
     steps.sync.prefill(prefill_batch(1, next_prompt_token=77), hidden, torch.tensor([13, 22]))
+    steps.sync.catch_up()
 
     assert steps.pool.entries[32][0] == 13
     assert steps.pool.entries[41][0] == 77

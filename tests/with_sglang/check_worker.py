@@ -110,12 +110,13 @@ def test_the_policy_is_asked_once_a_decode_step_and_never_for_a_prefill(worker, 
     assert worker.control.policy.asked == [2, 2]
 
 
-def test_a_prefill_first_writes_what_is_pending_and_is_upstreams(worker, batch, calls):
-    batch.forward_mode = ForwardMode.EXTEND
+@pytest.mark.parametrize(("mode", "first"), [("EXTEND", []), ("IDLE", ["catch up"])])
+def test_a_prefill_is_upstreams_and_so_is_an_idle_step(worker, batch, calls, mode, first):
+    batch.forward_mode = ForwardMode[mode]
 
     assert worker.forward_batch_generation(batch).name == "upstream's result"
 
-    assert calls == ["before None", "upstream"]
+    assert calls == [*first, "upstream"]
 
 
 def test_a_prefill_tells_its_lengths_before_the_forward_and_once(worker, batch, calls):
@@ -123,7 +124,7 @@ def test_a_prefill_tells_its_lengths_before_the_forward_and_once(worker, batch, 
 
     worker.forward_batch_generation(batch, lambda lengths: calls.append(lengths.tolist()))
 
-    assert calls == ["before None", batch.seq_lens.tolist(), "upstream"]
+    assert calls == [batch.seq_lens.tolist(), "upstream"]
 
 
 def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
@@ -131,7 +132,7 @@ def test_a_speculative_step_resumes_and_is_upstreams(worker, batch, calls):
 
     assert result.name == "upstream's result"
 
-    assert calls == ["before None", "resume", "the usual draft steps", "upstream"]
+    assert calls == ["catch up", "resume", "the usual draft steps", "upstream"]
     assert worker.step_log.counters.resumes == 1
     assert worker.draft_worker.draft_runner.war_fastpath_read_done_event is None
 
@@ -239,7 +240,7 @@ def test_only_while_off_a_prefill_leaves_out_the_drafts_own(
 
     worker._prefill_draft(batch, None, None, images)
 
-    assert calls == ["draft's own prefill" if own else "prefill"]
+    assert calls == (["catch up", "draft's own prefill"] if own else ["prefill"])
 
 
 def test_the_attention_of_plain_steps_is_asked_for_its_needs_too(worker):
@@ -261,7 +262,7 @@ def test_a_tier_is_put_in_before_its_step(worker, batch, calls):
         decide=lambda batch_size: Decision(Mode.SPECULATIVE, False, "as scripted", steps=1),
     )
     worker.forward_batch_generation(batch)
-    assert calls == ["before None", "resume", "1 draft steps", "upstream"]
+    assert calls == ["catch up", "resume", "1 draft steps", "upstream"]
     assert worker.specv2_status()["draft_steps"] == 1
 
 

@@ -68,8 +68,8 @@ class FakeSync(DraftSync):
         self.after: tuple[Any, ...] | None = None
         self.reads_last = False
 
-    def before_step(self, requests: Any) -> None:
-        self.calls.append(f"before {requests and [request.rid for request in requests]}")
+    def catch_up(self) -> None:
+        self.calls.append("catch up")
 
     def after_plain_step(self, *after: Any) -> bool:
         self.calls.append("after")

@@ -1,8 +1,7 @@
 """Writes the draft's K and V of all live requests after every decode step, while a folder exists.
 
 A file per step and rank holds, for each request, K and V of the positions whose entries must be
-there by then: all before the position that the step began with, less those that plain steps left
-pending.
+there by then: all before the position that the step began with, up to the first that is pending.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ def install(folder: str) -> None:
         lengths = batch.seq_lens.tolist() if wanted else []
         result = original(worker, batch, *args, **kwargs)
         if wanted:
-            lengths = [length - _pending(worker) for length in lengths]
             name = f"{next(numbers):06d}-rank{worker.ps.tp_rank}.pt"
             torch.save(_entries(worker, batch, lengths), out / name)
         return result
@@ -34,9 +32,9 @@ def install(folder: str) -> None:
     SpecV2Worker.forward_batch_generation = forward
 
 
-def _pending(worker: Any) -> int:
-    """How many positions before the one that the step began with have no entry yet."""
-    return max(0, worker.draft_sync.pending_steps - 1) if worker.draft_sync is not None else 0
+def _pending_slots(worker: Any) -> torch.Tensor:
+    backlog = getattr(worker.draft_sync, "_backlog", None)
+    return torch.tensor([]) if backlog is None else backlog.pending().slots
 
 
 def _entries(
@@ -45,9 +43,10 @@ def _entries(
     """By request: K and V, [length, kv heads of this rank, head dim], float32, on the CPU."""
     pool = worker.draft_worker.draft_runner.token_to_kv_pool
     table = batch.req_to_token_pool.req_to_token
-    entries = {}
+    pending, entries = _pending_slots(worker), {}
     for request, row, length in zip(batch.reqs, batch.req_pool_indices, lengths, strict=True):
         slots = table[row, :length].long()
+        slots = slots[: int(torch.isin(slots, pending).int().cumsum(0).eq(0).sum())]
         key, value = pool.get_key_buffer(0)[slots], pool.get_value_buffer(0)[slots]
         entries[request.rid] = key.float().cpu(), value.float().cpu()
     return entries

@@ -24,9 +24,9 @@ def forget_the_pending_write(in_force: InForce) -> None:
 
     original = KVSync._write
 
-    def _write(self: Any, rows: Any) -> None:
+    def _write(self: Any, rows: Any, groups: Any) -> None:
         if not in_force():
-            original(self, rows)
+            original(self, rows, groups)
 
     KVSync._write = _write
 
@@ -56,8 +56,8 @@ def _write_other(in_force: InForce, change: Callable[[Any, int], Any]) -> None:
 
     original = KVSync._write
 
-    def _write(self: Any, rows: Any) -> None:
-        original(self, change(rows, len(self._requests)) if in_force() else rows)
+    def _write(self: Any, rows: Any, groups: Any) -> None:
+        original(self, change(rows, len(self._requests)) if in_force() else rows, groups)
 
     KVSync._write = _write
 

@@ -1,8 +1,8 @@
 """Times plain steps with the draft sync and without, in one process.
 
 A step is here the replay of the plain graph behind the kernel that prepares it, and with the sync
-all that it does before and after: the staging of each step's rows, and the writes of K and V that
-come due. Timed with CUDA events.
+all that it does behind it: the staging of each step's rows, and the writes of K and V that come
+due. Timed with CUDA events.
 """
 
 from __future__ import annotations
@@ -70,8 +70,6 @@ def _step_ms(worker: Any, size: int, synced: bool) -> float:
     )
 
     def step() -> None:
-        if synced:
-            sync.before_step(batch.reqs)
         # Something is launched between the graphs of two steps in any case. Without it one graph
         # follows the other more closely than it ever does while serving.
         advance(rows, rows, req_to_token)
