@@ -149,6 +149,7 @@ def test_the_ratios_of_auto_are_those_of_the_rounds(link):
     [
         "[report](benchmarks/h200-8b-triton-accept-2.2/report.md)",
         "[rounds](measured/auto-triton-2.2/rounds.jsonl)",
+        "[rounds](measured/auto-triton-2.2-before/rounds.jsonl)",
         "[rounds](measured/off-triton-again/rounds.jsonl)",
         "[rounds](measured/off-triton/rounds.jsonl)",
         "[rounds](measured/off-fa3/rounds.jsonl)",
@@ -168,7 +169,7 @@ def test_the_ratios_of_off_are_those_of_the_rounds(link):
     ("folder", "timeline", "seconds"),
     [
         ("benchmarks/h200-8b-triton-accept-2.2", "ramp", "2.7 s"),
-        ("measured/auto-triton-2.2", "square", "4.4 s"),
+        ("measured/auto-triton-2.2-before", "square", "4.4 s"),
         ("measured/timelines-triton", "ramp", "2 s"),
         ("measured/timelines-triton", "square", "5 s"),
         ("benchmarks/h200-8b-fa3-accept-2.2", "ramp", "2.8 s"),
