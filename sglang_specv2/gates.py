@@ -1,13 +1,15 @@
 """Features of SGLang that dynamic speculation is not built for, and what to do instead.
 
-A gate looks at SGLang's arguments and returns why this server cannot have dynamic speculation, or
-None. The launcher, the choice of the worker and ``doctor`` all use these words. Arguments may be a
-resolved ``ServerArgs`` or the namespace of its parser; an absent attribute counts as not used.
+A gate looks at SGLang's arguments, one at a variable, and returns why this server cannot have
+dynamic speculation, or None. The launcher, the choice of the worker and ``doctor`` all use these
+words. Arguments may be a resolved ``ServerArgs`` or the namespace of its parser; an absent
+attribute counts as not used.
 
 Trees (``--speculative-eagle-topk`` above 1) pass: a plain step knows no tree.
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +27,8 @@ _OTHER_ALGORITHMS = {
     "DFLASH": "it drafts whole blocks, by a worker of its own",
     "DSPARK": "it drafts whole blocks, by a worker of its own",
 }
+
+_PLAN_STREAM = "SGLANG_ENABLE_OVERLAP_PLAN_STREAM"
 
 Gate = Callable[[Any], str | None]
 
@@ -96,6 +100,16 @@ def pd_multiplexing(args: Any) -> str | None:
     return None
 
 
+def plan_stream(args: Any) -> str | None:
+    """Switched on by a variable."""
+    if os.environ.get(_PLAN_STREAM, "").lower() not in ("true", "1", "yes", "y"):
+        return None
+    return (
+        f"{_PLAN_STREAM}: a verify is planned on a stream that does not wait for the lengths of a "
+        "plain step, which are told early; unset it"
+    )
+
+
 def disaggregation(args: Any) -> str | None:
     mode = getattr(args, "disaggregation_mode", "null")
     if mode != "null":
@@ -152,6 +166,7 @@ GATES: tuple[Gate, ...] = (
     pipeline_parallel,
     two_batch_overlap,
     pd_multiplexing,
+    plan_stream,
     disaggregation,
     recurrent_state,
     hybrid_sliding_window,

@@ -34,7 +34,7 @@ class StepLog:
         self.acceptance = acceptance
         self._num_steps = num_steps
         self._metrics: DynamicMetrics | None = None
-        self._launched_s: float | None = None
+        self._began_s: float | None = None
         self._followed_s: dict[Mode, float] = {}
         self._last_line = float("-inf")
         self._told_of_eager = False
@@ -53,9 +53,9 @@ class StepLog:
             for name in ("disable_batch_threshold", "enable_batch_threshold", "switch_margin"):
                 self._metrics.set(name, settings.get(name, float("nan")))
 
-    def launched(self, decision: Decision, selection: Selection) -> None:
-        """A decode step runs from now on."""
-        self._account_time()
+    def launched(self, decision: Decision, selection: Selection, began_s: float) -> None:
+        """A decode step was launched that began at ``began_s``, by ``time.perf_counter``."""
+        self._account_time(began_s)
         if decision.mode is not self.mode:
             self.counters.switches[decision.mode.value] += 1
             self._add("switches", 1, decision.mode.value, decision.cause.value)
@@ -90,8 +90,8 @@ class StepLog:
     def interrupted(self) -> None:
         """Something else than decode runs. Whether the server was idle before it is not known, so
         the last decode step counts as long as the last one of its mode that another followed."""
-        self._account_time(followed=False)
-        self._launched_s = None
+        self._account_time(time.perf_counter(), followed=False)
+        self._began_s = None
 
     def verified(
         self, batch_size: int, accepted: Sequence[int], counting: Sequence[int], steps: int
@@ -140,18 +140,17 @@ class StepLog:
             self._add("probe_cost_seconds", max(0.0, probe_cost_s - before[1]))
             self._policy_counts = probes, probe_cost_s
 
-    def _account_time(self, *, followed: bool = True) -> None:
-        """The time since the step before was launched is that step's."""
-        now = time.perf_counter()
-        if self._launched_s is not None:
-            step_s = now - self._launched_s
+    def _account_time(self, now_s: float, *, followed: bool = True) -> None:
+        """The time since the step before began is that step's."""
+        if self._began_s is not None:
+            step_s = now_s - self._began_s
             if followed:
                 self._followed_s[self.mode] = step_s
             else:
                 step_s = min(step_s, self._followed_s.get(self.mode, 0.0))
             self.counters.seconds[self.mode.value] += step_s
             self._add("seconds", step_s, *self._labels())
-        self._launched_s = now
+        self._began_s = now_s
 
     def _labels(self) -> tuple[str, int]:
         return self.mode.value, self.draft_steps

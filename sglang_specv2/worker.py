@@ -8,6 +8,7 @@ family runs the step.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -249,24 +250,25 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
             if not batch.forward_mode.is_extend():
                 self.draft_sync.catch_up()
             elif on_publish is not None:
-                # The lengths are known, and the scheduler waits for them before it launches the
-                # next step. SGLang's worker tells them when the target's forward is over.
+                # The lengths are known. SGLang's worker tells them when the target's forward is
+                # over, and where an attention backend wants them on the host (flashinfer) the
+                # scheduler waits for that before it launches the next step.
                 on_publish(batch.seq_lens)
                 on_publish = None
             return super().forward_batch_generation(batch, on_publish, grammar_barrier)
-        rows = batch.req_pool_indices.shape[0]
+        began_s, rows = time.perf_counter(), batch.req_pool_indices.shape[0]
         decision = self._decide(batch, rows)
         selection = self.selector.select(decision.mode, rows)
         if decision.mode is Mode.PLAIN:
             result = selection.run(batch, on_publish, grammar_barrier)
         else:
             result = selection.run(batch, on_publish, grammar_barrier, steps=decision.steps)
-        self._launched(decision, selection)
+        self._launched(decision, selection, began_s)
         return result
 
-    def _launched(self, decision: Decision, selection: Selection) -> None:
+    def _launched(self, decision: Decision, selection: Selection, began_s: float) -> None:
         """Notes of a step wait for its launches: so do small speculative steps, on the host."""
-        self.step_log.launched(decision, selection)
+        self.step_log.launched(decision, selection, began_s)
         if selection.eager and (self._expects_graphs or self.plain_runtime.sizes):
             self.step_log.eager(selection.reason)
         control = cast(PolicyControl, self.control)

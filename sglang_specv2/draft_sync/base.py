@@ -2,9 +2,9 @@
 
 Vocabulary. The draft's KV entry of position t is computed from the target's hidden state of t and
 the embedding of token t+1. A plain step processes one position t per request, so it ends knowing
-both, and leaves the entry of t to be written: the row is *pending*. A row whose last step was a
-prefill, a verify or a full draft extend has its entry and its proposal (the draft's guess for
-token t+2): it is *in sync*.
+both, and leaves the entry of t to be written: the row is *pending*. So is the last row of a prefill
+while decode is plain. A row whose last step was a verify, a full draft extend or the draft's own
+prefill has its entry and its proposal (the draft's guess for token t+2): it is *in sync*.
 """
 
 from __future__ import annotations

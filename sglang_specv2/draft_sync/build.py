@@ -60,7 +60,7 @@ def build_draft_sync(
 
 
 def backlog_rows(server_args: Any) -> int:
-    """How many rows of plain steps may wait for their entry.
+    """How many rows of plain steps and prefills may wait for their entry.
 
     None where prefixes are copied to the host: that happens as soon as a request ends.
     """

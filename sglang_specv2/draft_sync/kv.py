@@ -88,7 +88,7 @@ class KVSync(DraftSync):
             return
         self._keep_hidden()
         self._write(self._backlog.pending(), self._backlog.groups())
-        self._backlog.clear()
+        self.reset()
 
     def after_plain_step(
         self,
@@ -131,8 +131,8 @@ class KVSync(DraftSync):
         shift = torch.tensor(batch.prefix_lens, dtype=torch.int64) - (last + 1 - lengths)
         row = torch.arange(len(lengths)).repeat_interleave(lengths)
         positions = torch.arange(len(row)) + shift[row]
-        on_device = torch.cat((positions, row, last)).to(hidden_states.device, non_blocking=True)
-        positions, row, last = on_device.split([len(row), len(row), len(lengths)])
+        packed = _on_device(torch.cat((positions, row, last)), hidden_states.device)
+        positions, row, last = packed.split([len(row), len(row), len(lengths)])
         tokens = batch.input_ids.roll(-1)
         tokens[last] = _eagle_prefill_tail_tokens(batch, next_token_ids)
         requests = batch.req_pool_indices
@@ -182,7 +182,7 @@ class KVSync(DraftSync):
     def _keep_hidden(self) -> None:
         """Keep what resuming the requests of the last plain step would need."""
         last = len(self._requests)
-        if last and self._backlog.rows:
+        if last:
             rows = self._backlog.pending()
             self._hidden[rows.requests[-last:]] = rows.hidden_states[-last:]
 
@@ -205,3 +205,11 @@ class KVSync(DraftSync):
         pool = self._draft_runner.token_to_kv_pool
         for group in groups:
             pool.set_kv_buffer(layer, rows.slots[group], k[group], v[group], *scales)
+
+
+def _on_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy there. From memory that is not pinned a GPU takes more than 64 KiB only once it has
+    done all before, and the host waits for it."""
+    if device.type == "cuda":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)

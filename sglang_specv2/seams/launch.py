@@ -47,6 +47,7 @@ SEAMS: tuple[Seam, ...] = (
         {
             "envs": ("attribute", "doctor: SGLANG_PLATFORM shuts our entry point out"),
             "Envs.SGLANG_PLATFORM": ("attribute", "doctor"),
+            "Envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM": ("attribute", "gates"),
             "EnvField.get": ("(self)", "doctor"),
         },
         why="SGLang reads its variables through it",

@@ -47,7 +47,7 @@ def test_nothing_is_caught_without_a_fault(server, texts):
         "forget_the_pending_write",
         "wrong_slot",
         "wrong_draft_position",
-        "tokens_of_the_step_before",
+        "tokens_of_the_row_before",
     ],
 )
 def test_a_wrong_draft_entry_is_seen(server, plant, texts, fault):

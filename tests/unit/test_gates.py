@@ -76,6 +76,13 @@ def test_recurrent_models(monkeypatch):
     assert reason.startswith("Qwen3NextForCausalLM keeps recurrent state")
 
 
+@pytest.mark.parametrize(("value", "refused"), [("1", True), ("0", False)])
+def test_the_plan_stream_is_refused(monkeypatch, value, refused):
+    monkeypatch.setenv("SGLANG_ENABLE_OVERLAP_PLAN_STREAM", value)
+    reasons = gates.reasons(Namespace(**EAGLE))
+    assert ["SGLANG_ENABLE_OVERLAP_PLAN_STREAM" in reason for reason in reasons] == [True] * refused
+
+
 def test_every_reason_is_given():
     args = Namespace(**EAGLE, pp_size=2, enable_pdmux=True)
     assert len(gates.reasons(args)) == 2

@@ -50,6 +50,11 @@ def selection(family, rows):
     return SimpleNamespace(key=GraphKey(family, rows), batch_size=rows)
 
 
+def launched(log, decision, selection):
+    """A step that is launched in no time."""
+    log.launched(decision, selection, step_log.time.perf_counter())
+
+
 def value(registry, name, **labels):
     return registry.get_sample_value(f"sglang:spec_dynamic_{name}", LABELS | labels)
 
@@ -61,8 +66,8 @@ def test_what_was_accepted_gets_old_by_plain_steps_whoever_decided_them(log):
         for _ in range(200):
             acceptance.observe(4, [2] * 4, 2)
     for _ in range(2000):
-        log.launched(PLAIN, selection("plain", 4))
-    log.launched(SPECULATE, selection("speculative", 4))
+        launched(log, PLAIN, selection("plain", 4))
+    launched(log, SPECULATE, selection("speculative", 4))
     for acceptance in (aged, fresh):
         for _ in range(8):
             acceptance.observe(4, [0] * 4, 2)
@@ -70,11 +75,11 @@ def test_what_was_accepted_gets_old_by_plain_steps_whoever_decided_them(log):
 
 
 def test_steps_tokens_and_seconds_by_mode(log, registry, clock):
-    log.launched(SPECULATE, selection("speculative", 4))
+    launched(log, SPECULATE, selection("speculative", 4))
     clock.now += 0.010
-    log.launched(PLAIN, selection("plain", 5))
+    launched(log, PLAIN, selection("plain", 5))
     clock.now += 0.004
-    log.launched(PLAIN, selection("plain", 5))
+    launched(log, PLAIN, selection("plain", 5))
     log.verified(4, [2, 0, 1, 1], [2, 0, 1, 1], 2)
 
     speculative = {"mode": "speculative", "draft_steps": "2"}
@@ -91,9 +96,18 @@ def test_steps_tokens_and_seconds_by_mode(log, registry, clock):
     assert value(registry, "accepted_drafts_total") == 4
 
 
+def test_the_time_that_a_launch_takes_is_its_steps(log, clock):
+    """As on a CPU, or where small steps wait for the launches of the host."""
+    for decision, step_s in ((SPECULATE, 0.010), (PLAIN, 0.002), (PLAIN, 0.002), (SPECULATE, 0.0)):
+        began_s = clock.now
+        clock.now += step_s
+        log.launched(decision, selection("x", 4), began_s)
+    assert log.counters.seconds == pytest.approx({"speculative": 0.010, "plain": 0.004})
+
+
 def test_switches_carry_direction_and_reason(log, registry):
     for decision in (SPECULATE, PLAIN, PLAIN, SPECULATE):
-        log.launched(decision, selection("x", 1))
+        launched(log, decision, selection("x", 1))
     assert value(registry, "switches_total", to="plain", reason="batch_size") == 1
     assert value(registry, "switches_total", to="speculative", reason="batch_size") == 1
     assert value(registry, "speculating") == 1
@@ -101,20 +115,20 @@ def test_switches_carry_direction_and_reason(log, registry):
 
 
 def test_idle_time_is_nobodys(log, clock):
-    log.launched(PLAIN, selection("plain", 1))
+    launched(log, PLAIN, selection("plain", 1))
     clock.now += 0.005
-    log.launched(PLAIN, selection("plain", 1))
+    launched(log, PLAIN, selection("plain", 1))
     clock.now += 3600
     log.interrupted()
     clock.now += 1
-    log.launched(PLAIN, selection("plain", 1))
+    launched(log, PLAIN, selection("plain", 1))
     assert log.counters.seconds["plain"] == pytest.approx(0.010)
 
 
 def test_accept_rate_never_exceeds_one_and_off_steps_do_not_enter(log, registry):
     for _ in range(200):
         log.verified(4, [2, 2, 2, 2], [2, 2, 2, 2], 2)
-        log.launched(PLAIN, selection("plain", 4))
+        launched(log, PLAIN, selection("plain", 4))
     assert 0.97 < value(registry, "accept_rate") <= 1
     assert 2.95 < value(registry, "accept_length") <= 3
 
@@ -137,7 +151,7 @@ def test_settings_are_gauges_and_nan_where_they_mean_nothing(log, registry):
 
 
 def test_eager_steps_and_resumes(log, registry, caplog):
-    log.launched(PLAIN, selection("plain_eager", 99))
+    launched(log, PLAIN, selection("plain_eager", 99))
     with caplog.at_level(logging.WARNING):
         log.eager("above the largest")
         log.eager("above the largest")
@@ -152,13 +166,13 @@ def test_one_line_a_second(log, clock, caplog):
         for _ in range(10):
             clock.now += 0.25
             for decision in (PLAIN, SPECULATE):
-                log.launched(decision, selection("x", 1))
+                launched(log, decision, selection("x", 1))
     assert 2 <= caplog.text.count("Decode is ") <= 4
 
 
 def test_without_metrics_nothing_is_kept_but_counts(clock):
     log = StepLog(Mode.PLAIN, Acceptance(2), 2)
-    log.launched(PLAIN, selection("plain", 3))
+    launched(log, PLAIN, selection("plain", 3))
     log.verified(1, [1], [1], 2)
     log.estimated(1.0, 1, 1.0)
     assert log.counters.plain_tokens == 3

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes import POSITIONS, SLOTS, FakeRunner, decode_batch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sglang_specv2.draft_sync import kv
@@ -184,6 +184,7 @@ steps_of_all_kinds = st.one_of(
 )
 
 
+@example(512, [("join", 3), ("plain", 1), ("prefill", {4: 2}), ("leave", 4), ("plain", 1)])
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from([0, 1, 3, 8, 30, 512]), st.lists(steps_of_all_kinds, max_size=20))
 def test_every_entry_is_there_before_anyone_reads_it(backlog_rows, sequence):
@@ -222,7 +223,7 @@ def test_plain_steps_of_the_same_requests_are_written_together():
     assert steps.pool.writes == [8]
 
 
-@pytest.mark.parametrize(("backlog_rows", "written"), [(9, [6]), (4, [2, 2, 2])])
+@pytest.mark.parametrize(("backlog_rows", "written"), [(9, [6]), (4, [2, 2, 2]), (3, [2, 2, 2])])
 def test_half_a_backlog_is_written_after_a_step_of_the_same_requests(backlog_rows, written):
     steps = of_requests(3, 5, backlog_rows=backlog_rows)
     for _ in range(4):
@@ -243,13 +244,14 @@ def test_of_other_requests_the_first_step_writes_nothing_if_there_is_room():
     assert steps.pool.writes == [6, 2, 3]
 
 
-def test_a_full_backlog_is_written_whoever_comes():
-    steps = of_requests(3, 5, backlog_rows=7)
+@pytest.mark.parametrize(("backlog_rows", "written"), [(7, [4]), (8, [])])
+def test_a_full_backlog_is_written_whoever_comes(backlog_rows, written):
+    steps = of_requests(3, 5, backlog_rows=backlog_rows)
     for _ in range(2):
         steps.plain()
     steps.prefill({7: 4})
 
-    assert steps.pool.writes == [4]
+    assert steps.pool.writes == written
     steps.read()
     assert steps.pool.writes == [4, 4]
 
@@ -399,6 +401,7 @@ def test_a_prefill_while_off_has_every_position_and_its_last_is_without_a_propos
         41: (22, 4, 1),
     }
     assert pending_rows(draft_input).tolist() == [True, True]
+    assert steps.sync.must_resume
     assert draft_input.bonus_tokens.tolist() == [13, 22]
     assert steps.sync._hidden[[5, 9], 0].tolist() == [2.0, 4.0]
 

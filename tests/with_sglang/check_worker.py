@@ -1,5 +1,6 @@
 """What the worker does around SGLang's EAGLEWorkerV2, which is replaced by a stand-in."""
 
+import copy
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -17,8 +18,16 @@ from sglang_specv2.config import SpecV2Config
 from sglang_specv2.draft_sync.proposals import NAN_CHECK_STEPS, NanCheck
 from sglang_specv2.errors import CaptureError, ConfigError
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
-from sglang_specv2.policy import Acceptance, Decision, Mode
-from sglang_specv2.step_learning import StepLearning
+from sglang_specv2.policy import (
+    Acceptance,
+    AutoPolicy,
+    CostModel,
+    Decision,
+    LiveCost,
+    Mode,
+    Point,
+)
+from sglang_specv2.step_learning import EVERY_STEPS, StepLearning
 from sglang_specv2.step_log import StepLog
 from sglang_specv2.worker import SpecV2Worker
 
@@ -51,6 +60,7 @@ def worker(runner, sync, calls, monkeypatch):
         calls.append("upstream")
         if on_publish is not None:
             on_publish(batch.seq_lens)
+        batch.spec_info = "the verify's input"
         return SimpleNamespace(name="upstream's result")
 
     monkeypatch.setattr(EAGLEWorkerV2, "forward_batch_generation", upstream)
@@ -97,8 +107,9 @@ def verified(accepted):
 
 
 def decode(worker, batch, *modes):
+    """Steps of one batch; the scheduler gives each of them a batch as it was."""
     worker.control.policy = Scripted(*modes)
-    return [worker.forward_batch_generation(batch) for _ in modes]
+    return [worker.forward_batch_generation(copy.copy(batch)) for _ in modes]
 
 
 def test_the_policy_is_asked_once_a_decode_step_and_never_for_a_prefill(worker, batch):
@@ -266,16 +277,35 @@ def test_a_tier_is_put_in_before_its_step(worker, batch, calls):
     assert worker.specv2_status()["draft_steps"] == 1
 
 
+def test_what_auto_takes_and_thinks_is_noted(worker, batch, monkeypatch):
+    """Steps here take next to nothing, which is less than was measured."""
+    points = [Point(n, 100 * n * k, {0: 1.0, 2: 1.1}) for n in (1, 8) for k in (1, 2)]
+    cost, noted = LiveCost(CostModel(points, 0.0)), []
+    policy = AutoPolicy(cost, worker.step_log.acceptance, (0, 2), 0.02, 8)
+    worker.control, worker.ps = (
+        SimpleNamespace(policy=policy, cost=cost),
+        SimpleNamespace(tp_size=1),
+    )
+    monkeypatch.setattr(worker.step_log, "estimated", lambda *thought: noted.append(thought))
+
+    for _ in range(EVERY_STEPS):
+        worker.forward_batch_generation(copy.copy(batch))
+
+    assert cost.factors()["2"] < 0.8
+    assert len(noted) == EVERY_STEPS
+    assert noted[-1] == (policy.speed_up, policy.probes, policy.probe_cost_s)
+
+
 def test_a_batch_whose_requests_all_opted_out_is_plain(worker, batch, calls):
     worker.control.policy = Scripted(Mode.SPECULATIVE)
     out, still_in = ({"speculative": value} for value in (False, True))
     for request, custom in zip(batch.reqs, (out, still_in), strict=True):
         request.sampling_params.custom_params = custom
-    worker.forward_batch_generation(batch)
+    worker.forward_batch_generation(copy.copy(batch))
     assert calls[-1] == "upstream"
 
     batch.reqs[1].sampling_params.custom_params = out
-    worker.forward_batch_generation(batch)
+    worker.forward_batch_generation(copy.copy(batch))
     assert calls[-1] == "plain of None"
     assert worker.specv2_status()["switches"] == {"plain": 1}
 

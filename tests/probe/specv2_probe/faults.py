@@ -33,31 +33,30 @@ def forget_the_pending_write(in_force: InForce) -> None:
 
 def wrong_slot(in_force: InForce) -> None:
     """The draft's entry goes one KV slot further."""
-    _write_other(in_force, lambda rows, _: rows._replace(slots=rows.slots + 1))
+    _write_other(in_force, lambda rows: rows._replace(slots=rows.slots + 1))
 
 
 def wrong_draft_position(in_force: InForce) -> None:
     """The draft's entry is rotated to the next position."""
-    _write_other(in_force, lambda rows, _: rows._replace(positions=rows.positions + 1))
+    _write_other(in_force, lambda rows: rows._replace(positions=rows.positions + 1))
 
 
-def tokens_of_the_step_before(in_force: InForce) -> None:
-    """An entry that waited beside those of other steps is computed from the token of the one
-    before."""
+def tokens_of_the_row_before(in_force: InForce) -> None:
+    """An entry that waited beside others is computed from the token of the one before."""
 
-    def change(rows: Any, batch_size: int) -> Any:
-        return rows._replace(tokens=rows.tokens.roll(batch_size, dims=0))
+    def change(rows: Any) -> Any:
+        return rows._replace(tokens=rows.tokens.roll(1, dims=0))
 
     _write_other(in_force, change)
 
 
-def _write_other(in_force: InForce, change: Callable[[Any, int], Any]) -> None:
+def _write_other(in_force: InForce, change: Callable[[Any], Any]) -> None:
     from sglang_specv2.draft_sync.kv import KVSync
 
     original = KVSync._write
 
     def _write(self: Any, rows: Any, groups: Any) -> None:
-        original(self, change(rows, len(self._requests)) if in_force() else rows, groups)
+        original(self, change(rows) if in_force() else rows, groups)
 
     KVSync._write = _write
 
@@ -334,7 +333,7 @@ FAULTS: dict[str, Callable[[InForce], None]] = {
         forget_the_pending_write,
         wrong_slot,
         wrong_draft_position,
-        tokens_of_the_step_before,
+        tokens_of_the_row_before,
         proposal_of_the_wrong_rows,
         full_prefill_while_off,
         stride_of_a_verify,
