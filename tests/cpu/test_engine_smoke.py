@@ -57,9 +57,10 @@ def test_requests_that_come_and_go_change_nothing_for_others(speculating, expect
     first = speculating.submit(PROMPTS[0], max_new_tokens=48)
     aborted = speculating.submit(PROMPTS[1], rid="gone", max_new_tokens=1000)
     others = [speculating.submit(prompt, max_new_tokens=48) for prompt in PROMPTS[2:]]
+    # SGLang forgets an abort of a request that it does not know yet.
+    assert first.result().token_ids == expected[0]
     speculating.abort("gone")
 
-    assert first.result().token_ids == expected[0]
     assert [other.result().token_ids for other in others] == expected[2:]
     assert aborted.result().meta["finish_reason"]["type"] == "abort"
     speculating.wait_until_idle()
