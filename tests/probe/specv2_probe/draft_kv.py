@@ -34,7 +34,9 @@ def install(folder: str) -> None:
 
 def _pending_slots(worker: Any) -> torch.Tensor:
     backlog = getattr(worker.draft_sync, "_backlog", None)
-    return torch.tensor([]) if backlog is None else backlog.pending().slots
+    if backlog is None:
+        return torch.empty(0, dtype=torch.int64, device=worker.device)
+    return backlog.pending().slots
 
 
 def _entries(
