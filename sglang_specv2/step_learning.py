@@ -23,17 +23,20 @@ class StepLearning:
     def __init__(self, agree: Callable[[Learned], Learned], clock: StepClock | None = None) -> None:
         self._agree = agree
         self._clock = StepClock() if clock is None else clock
-        self._timed: TimedStep | None = None
+        self._began: tuple[LiveCost, TimedStep | None] | None = None
         self._steps_left = EVERY_STEPS
 
-    def began(self, steps: int, batch_size: int, context_tokens: int) -> None:
+    def began(self, cost: LiveCost, steps: int, batch_size: int, context_tokens: int) -> None:
         """A step begins; see :meth:`StepClock.began`."""
-        self._timed = self._clock.began(steps, batch_size, context_tokens)
+        self._began = cost, self._clock.began(steps, batch_size, context_tokens)
 
-    def launched(self, cost: LiveCost) -> None:
-        """The step that began runs: enter the one before it, while the host has time."""
-        if self._timed is not None:
-            cost.observe(*self._timed)
+    def launched(self) -> None:
+        """A step runs: if it is one that began, enter the one before, while the host has time."""
+        if self._began is None:
+            return
+        cost, timed = self._began
+        if timed is not None:
+            cost.observe(*timed)
         self._steps_left -= 1
         if self._steps_left == 0:
             self._steps_left = EVERY_STEPS
@@ -41,4 +44,5 @@ class StepLearning:
 
     def interrupted(self) -> None:
         """Something else runs."""
+        self._began = None
         self._clock.interrupted()

@@ -271,11 +271,10 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         self.step_log.launched(decision, selection, began_s)
         if selection.eager and (self._expects_graphs or self.plain_runtime.sizes):
             self.step_log.eager(selection.reason)
-        control = cast(PolicyControl, self.control)
-        policy = control.policy
-        if isinstance(policy, AutoPolicy) and decision.cause is not Cause.OPT_OUT:
+        policy = cast(PolicyControl, self.control).policy
+        if isinstance(policy, AutoPolicy):
             self.step_log.estimated(policy.speed_up, policy.probes, policy.probe_cost_s)
-            self._learning.launched(cast(LiveCost, control.cost))
+        self._learning.launched()
 
     def _decide(self, batch: Any, rows: int) -> Decision:
         if all(opted_out(request) for request in batch.reqs):
@@ -290,7 +289,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
             return policy.decide(rows)
         context = sum(request.seqlen for request in batch.reqs)
         decision = policy.decide(rows, context)
-        self._learning.began(cast(int, decision.steps), rows, context)
+        self._learning.began(cast(LiveCost, control.cost), cast(int, decision.steps), rows, context)
         return decision
 
     def _agree(self, learned: Learned) -> Learned:

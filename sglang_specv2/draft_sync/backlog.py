@@ -58,7 +58,8 @@ class Backlog:
                 self.clear()
 
     def has_room(self, rows: int) -> bool:
-        """Whether so many rows fit behind those that are there."""
+        """Whether so many rows fit behind those that are there, of no more groups than
+        :data:`MOST_GROUPS`."""
         fits = self.rows + rows <= self._hidden_states.shape[0]
         return fits and len(self._firsts) <= MOST_GROUPS
 

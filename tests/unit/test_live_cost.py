@@ -167,8 +167,8 @@ def test_what_the_ranks_agree_on_is_put_in_force_now_and_then():
     seconds = iter(range(10 * EVERY_STEPS))
     learning = StepLearning(agree, StepClock(lambda: next(seconds)))
     for step in range(1, 2 * EVERY_STEPS + 1):
-        learning.began(0, 8, 800)
-        learning.launched(cost)
+        learning.began(cost, 0, 8, 800)
+        learning.launched()
         assert len(asked) == step // EVERY_STEPS
         assert cost.factors() == ({"0": 1.1} if asked else {})
 
@@ -188,8 +188,8 @@ class LearningServer(Server):
         self.began_s = self.seconds
         decision = super().step(n, rate)
         steps = 0 if decision.mode is Mode.PLAIN else decision.steps
-        self.learning.began(steps, n, 300 * n)
-        self.learning.launched(self.policy.cost)
+        self.learning.began(self.policy.cost, steps, n, 300 * n)
+        self.learning.launched()
         return decision
 
 

@@ -74,10 +74,24 @@ def _projection():
     kv.PROJECTIONS = before
 
 
+def extend_batch(lengths, prefixes, tokens, slots):
+    """What the sync reads of a batch in extend mode; new tokens by request slot."""
+    return SimpleNamespace(
+        reqs=[f"r{request}" for request in lengths],
+        input_ids=torch.tensor(tokens),
+        extend_lens=list(lengths.values()),
+        prefix_lens=prefixes,
+        out_cache_loc=torch.tensor(slots),
+        req_pool_indices=torch.tensor(list(lengths)),
+        chunked_req=None,
+        chunked_req_next_prompt_token=None,
+    )
+
+
 class Steps:
     """Runs steps through a sync as the worker does, and knows what has to be written.
 
-    KV slots and request slots that are given back are handed out again at once, the last one first.
+    KV slots that are given back are handed out again at once, the last one first.
     """
 
     def __init__(self, backlog_rows=kv.BACKLOG_ROWS):
@@ -131,16 +145,7 @@ class Steps:
             hidden += states
             slots += own
             last.append(prompt[-1])
-        batch = SimpleNamespace(
-            reqs=[f"r{request}" for request in lengths],
-            input_ids=torch.tensor(tokens),
-            extend_lens=list(lengths.values()),
-            prefix_lens=[0] * len(lengths),
-            out_cache_loc=torch.tensor(slots),
-            req_pool_indices=torch.tensor(list(lengths)),
-            chunked_req=None,
-            chunked_req_next_prompt_token=None,
-        )
+        batch = extend_batch(lengths, [0] * len(lengths), tokens, slots)
         states = torch.tensor(hidden)[:, None].expand(-1, WIDTH)
         draft_input = self.sync.prefill(batch, states, torch.tensor(last, dtype=torch.int32))
         assert pending_rows(draft_input).all()
@@ -371,19 +376,9 @@ def test_lengths_on_the_gpu_only_are_enough(steps, batch):
     assert steps.extend.asked["seq_lens_cpu"] is None
 
 
-def prefill_batch(chunked=None, next_prompt_token=None):
+def prefill_batch():
     """Two requests: positions 4 to 6 of one, whose prefix is cached, and 0 to 1 of another."""
-    requests = [SimpleNamespace(), SimpleNamespace()]
-    return SimpleNamespace(
-        reqs=requests,
-        input_ids=torch.tensor([10, 11, 12, 20, 21]),
-        extend_lens=[3, 2],
-        prefix_lens=[4, 0],
-        out_cache_loc=torch.tensor([30, 31, 32, 40, 41]),
-        req_pool_indices=torch.tensor([5, 9]),
-        chunked_req=None if chunked is None else requests[chunked],
-        chunked_req_next_prompt_token=next_prompt_token,
-    )
+    return extend_batch({5: 3, 9: 2}, [4, 0], [10, 11, 12, 20, 21], [30, 31, 32, 40, 41])
 
 
 @pytest.mark.parametrize("backlog_rows", [0, kv.BACKLOG_ROWS])
@@ -408,7 +403,9 @@ def test_a_prefill_while_off_has_every_position_and_its_last_is_without_a_propos
 
 def test_a_chunk_of_a_prompt_reads_the_prompts_next_token(steps):
     hidden = torch.zeros(5, WIDTH)
-    steps.sync.prefill(prefill_batch(1, next_prompt_token=77), hidden, torch.tensor([13, 22]))
+    batch = prefill_batch()
+    batch.chunked_req, batch.chunked_req_next_prompt_token = batch.reqs[1], 77
+    steps.sync.prefill(batch, hidden, torch.tensor([13, 22]))
     steps.sync.catch_up()
 
     assert steps.pool.entries[32][0] == 13

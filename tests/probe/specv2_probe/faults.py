@@ -19,7 +19,7 @@ InForce = Callable[[], bool]
 
 
 def forget_the_pending_write(in_force: InForce) -> None:
-    """The draft's entry of the last plain step is never written."""
+    """Entries of the draft that plain steps and prefills left pending are never written."""
     from sglang_specv2.draft_sync.kv import KVSync
 
     original = KVSync._write
