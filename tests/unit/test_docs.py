@@ -124,6 +124,8 @@ H200_REPORTS = [
         "[rounds](measured/auto-triton-2.2/rounds.jsonl)",
         "[rounds](measured/auto-fa3-2.2/rounds.jsonl)",
         "[rounds](measured/auto-fa3-1.4/rounds.jsonl)",
+        "[rounds](measured/auto-fa3-1.4-280e6f4/rounds.jsonl)",
+        "[rounds](measured/auto-triton-1.4/rounds.jsonl)",
     ],
 )
 def test_the_ratios_of_auto_are_those_of_the_rounds(link):
@@ -147,6 +149,7 @@ def test_the_ratios_of_auto_are_those_of_the_rounds(link):
 @pytest.mark.parametrize(
     "link",
     [
+        "[rounds](measured/off-triton-280e6f4/rounds.jsonl)",
         "[report](benchmarks/h200-8b-triton-accept-2.2/report.md)",
         "[rounds](measured/auto-triton-2.2/rounds.jsonl)",
         "[rounds](measured/auto-triton-2.2-before/rounds.jsonl)",
@@ -216,6 +219,16 @@ def test_the_rates_of_both_clients_are_those_of_the_lines():
         ratio = f"{sum(own) / sum(hand):.3f}"
         assert [str(level), *shown, ratio] in cells(page("measurements.md"))
         assert abs(float(ratio) - 1) < 0.03
+
+
+def test_the_cost_of_the_draft_sync_is_that_of_the_lines():
+    lines = (ROOT / "docs/measured/draft-sync-cost.jsonl").read_text(encoding="utf-8").splitlines()
+    told = cells(page("measurements.md"))
+    assert len(lines) == 6
+    for line in map(json.loads, lines):
+        times = f"{line['with_sync_ms']:.3f} ms", f"{line['without_ms']:.3f} ms"
+        share = f"{line['share']:.1%}".replace("%", " %")
+        assert [line["attention"], str(line["batch_size"]), *times, share] in told
 
 
 def test_the_figures_numbers_are_those_of_the_table():
