@@ -5,6 +5,7 @@ Entries reach 14, where float32 rounding alone comes to 1e-5 between batches of 
 """
 
 import pytest
+from sync_precision import require_entries_of_a_full_extend
 from worker_scenarios import Request, distance, of_many_lengths, random_case, serve, serve_watched
 
 FROM_THE_REFERENCE = 5e-5
@@ -77,6 +78,10 @@ def test_entries_equal_those_of_upstreams_draft_extend(kv, extend, texts, plain_
         for one, other in zip(mine.longest, upstream.longest, strict=True):
             assert len(one[0]) > 80
             assert distance(one, other) <= FROM_UPSTREAM
+
+
+def test_entries_in_bfloat16(start_probed, texts):
+    require_entries_of_a_full_extend(start_probed, texts, "--dtype", "bfloat16", relative=2e-2)
 
 
 def test_pending_rows_meet_rows_in_sync(kv, texts):
