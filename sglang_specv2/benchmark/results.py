@@ -4,7 +4,7 @@
 
     provenance.json   machine, versions, settings, commands
     rounds.jsonl      one line for each arm, level and round
-    timeline.jsonl    one line for each arm and bin of time
+    timeline.jsonl    one line for each arm, round and bin of time
     recovery.jsonl    one line for each arm, length and batch
     arms.jsonl        one line for each start of an arm: how long, how much memory, or why not
     logs/             of the servers and of SGLang's client
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,11 @@ PROVENANCE = "provenance.json"
 ROUNDS, TIMELINE, RECOVERY, STARTS = (
     f"{name}.jsonl" for name in ("rounds", "timeline", "recovery", "arms")
 )
+
+
+def round_of(line: Mapping[str, Any]) -> int:
+    """Of a line of ``timeline.jsonl``: when there was but one round, lines did not name it."""
+    return int(line.get("round", 0))
 
 
 def write_atomic(file: Path, content: str | bytes) -> None:

@@ -16,7 +16,14 @@ from sglang_specv2.benchmark.errors import ArmError
 from sglang_specv2.benchmark.load import TIMELINES, Load
 from sglang_specv2.benchmark.measure import Instruments, measure_round, warm_up
 from sglang_specv2.benchmark.provenance import shown
-from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
+from sglang_specv2.benchmark.results import (
+    RECOVERY,
+    ROUNDS,
+    STARTS,
+    TIMELINE,
+    Results,
+    round_of,
+)
 from sglang_specv2.benchmark.server import ArmServer
 from sglang_specv2.benchmark.settings import Settings
 from sglang_specv2.benchmark.stations import Station
@@ -61,7 +68,9 @@ class Runner:
             (line["arm"], line["load"], line["level"], line["round"])
             for line in results.lines(ROUNDS)
         }
-        self._timelines = {(line["arm"], line["timeline"]) for line in results.lines(TIMELINE)}
+        self._timelines = {
+            (line["arm"], line["timeline"], round_of(line)) for line in results.lines(TIMELINE)
+        }
         self._recovered = [
             (line["arm"], line["asked_plain_tokens"]) for line in results.lines(RECOVERY)
         ]
@@ -85,7 +94,7 @@ class Runner:
     def _count(self, station: Station) -> int:
         return (
             sum(self._lacks_round(station, *cell) for cell in self._cells())
-            + sum(self._lacks_timeline(station, name) for name in self._settings.timelines)
+            + sum(self._lacks_timeline(station, *each) for each in self._timeline_rounds())
             + sum(self._lacks_recovery(station, *batch) for batch in self._batches())
         )
 
@@ -104,6 +113,10 @@ class Runner:
         loads = self._settings.loads
         return [(load, number) for number in range(self._settings.rounds) for load in loads]
 
+    def _timeline_rounds(self) -> list[tuple[str, int]]:
+        names, rounds = self._settings.timelines, self._settings.timeline_rounds
+        return [(name, number) for number in range(rounds) for name in names]
+
     def _batches(self) -> list[tuple[int, int]]:
         lengths = self._settings.recovery_plain_tokens
         return [(n, length) for n in range(self._settings.recovery_batches) for length in lengths]
@@ -111,8 +124,8 @@ class Runner:
     def _lacks_round(self, station: Station, load: Load, number: int) -> bool:
         return station.speed and ((station.name, load.kind, load.level, number) not in self._rounds)
 
-    def _lacks_timeline(self, station: Station, name: str) -> bool:
-        return station.speed and (station.name, name) not in self._timelines
+    def _lacks_timeline(self, station: Station, name: str, number: int) -> bool:
+        return station.speed and (station.name, name, number) not in self._timelines
 
     def _lacks_recovery(self, station: Station, number: int, length: int) -> bool:
         return station.recovery and (self._recovered.count((station.arm.name, length)) <= number)
@@ -228,10 +241,11 @@ class Runner:
             for station in (s for s in present if s.speed):
                 measure = partial(self._round, load=load, number=number)
                 self._one(servers, station, load.label, measure)
-        for name in self._settings.timelines:
+        for name, number in self._timeline_rounds():
             for station in [station for station, _ in servers.values()]:
-                if self._lacks_timeline(station, name):
-                    self._one(servers, station, name, partial(self._timeline, name=name))
+                if self._lacks_timeline(station, name, number):
+                    measure = partial(self._timeline, name=name, number=number)
+                    self._one(servers, station, name, measure)
         for number, length in self._batches():
             for station in [station for station, _ in servers.values()]:
                 if self._lacks_recovery(station, number, length):
@@ -277,10 +291,10 @@ class Runner:
         self._rounds.add((station.name, load.kind, load.level, number))
         self._display.rate(station.name, load, line["output_tokens_s"])
 
-    def _timeline(self, station: Station, server: ArmServer, name: str) -> None:
+    def _timeline(self, station: Station, server: ArmServer, name: str, number: int) -> None:
         settings = self._settings
         phases = TIMELINES[name](settings.most_clients, settings.timeline_s)
-        prompts = self._prompts.make(4 * settings.most_clients, settings.seed)
+        prompts = self._prompts.make(4 * settings.most_clients, settings.seed + number)
         sampling = {"ignore_eos": not settings.natural}
         requests = [client.body(ids, settings.output_tokens, sampling) for ids in prompts]
         lines = timeline.measure_timeline(
@@ -290,9 +304,9 @@ class Runner:
             timeout_s=settings.round_timeout_s,
             bin_s=max(LEAST_BIN_S, settings.timeline_s / MOST_BINS),
         )
-        where = {"arm": station.name, "timeline": name}
+        where = {"arm": station.name, "timeline": name, "round": number}
         self._results.append(TIMELINE, [where | line for line in lines])
-        self._timelines.add((station.name, name))
+        self._timelines.add((station.name, name, number))
 
     def _recovery(self, station: Station, server: ArmServer, length: int) -> None:
         settings, prompts = self._settings, self._recovery_prompts

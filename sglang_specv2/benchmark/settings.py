@@ -34,6 +34,7 @@ class Settings:
         side_by_side: all servers at once, each level of each round on every arm before the next.
         client: who sends the load that both clients can make.
         timelines: loads that change as time goes by, each ``timeline_s`` long.
+        timeline_rounds: of each of them.
         recovery_plain_tokens: lengths of the periods without speculation; empty: not measured.
         recovery_arms: on which that is measured.
         recovery_requests: whose acceptance is looked at, for each arm and length.
@@ -65,6 +66,7 @@ class Settings:
     client: str = "auto"
     timelines: tuple[str, ...] = ("ramp",)
     timeline_s: float = 40.0
+    timeline_rounds: int = 1
     recovery_plain_tokens: tuple[int, ...] = ()
     recovery_arms: tuple[str, ...] = RECOVERY_ARMS
     recovery_requests: int = 512
@@ -90,6 +92,7 @@ class Settings:
         _at_least("--recovery", self.recovery_plain_tokens, 1)
         for flag, value in (
             ("--rounds", self.rounds),
+            ("--timeline-rounds", self.timeline_rounds),
             ("--output-tokens", self.output_tokens),
             ("--requests-per-client", self.requests_per_client),
             ("--prompt-tokens", self.prompt_tokens),
@@ -156,8 +159,9 @@ class Settings:
 
 EXTENDABLE = frozenset(
     {
-        *("arms", "levels", "rates", "rounds", "timelines", "recovery_plain_tokens"),
+        *("arms", "levels", "rates", "rounds", "timelines", "timeline_rounds"),
         *(
+            "recovery_plain_tokens",
             "recovery_requests",
             "recovery_batches",
             "recovery_arms",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics as python_statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from sglang_specv2.benchmark.alignment import FIRST_STEPS, WINDOW_STEPS
 from sglang_specv2.benchmark.arms import ARMS, FIXED_ARMS, NEVER_OFF
 from sglang_specv2.benchmark.drawn_lengths import rate_as_asked
 from sglang_specv2.benchmark.load import Load
-from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
+from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results, round_of
 from sglang_specv2.benchmark.statistics import (
     Interval,
     Ratio,
@@ -25,6 +25,9 @@ from sglang_specv2.benchmark.statistics import (
 
 BASELINE = "none"
 RATE = "output_tokens_s"
+
+_Key = tuple[int, int]
+"""Phase and round."""
 
 
 class Comparison:
@@ -132,33 +135,45 @@ class TimelineFigure:
 
     Attributes:
         tokens_s: output tokens a second over all of it.
-        ratio: of that to the arm that was best in each phase, of those that never switch.
+        ratio: of that to the arm that was best in each phase, of those that never switch; the rate
+            of a phase is its mean over the rounds that all of them have.
+        rounds: of this arm.
     """
 
     arm: str
     tokens_s: float
     ratio: float | None
+    rounds: int
 
 
 def timeline_figures(comparison: Comparison, name: str) -> list[TimelineFigure]:
     """One for each arm that has this time line."""
-    by_phase: dict[str, dict[int, list[float]]] = {}
+    rates: dict[str, dict[_Key, list[float]]] = {}  # By arm, then phase and round.
     for line in comparison.timeline:
         if line["timeline"] == name:
-            phases = by_phase.setdefault(line["arm"], {})
-            phases.setdefault(line["phase"], []).append(line["tokens_s"])
-    fixed = [by_phase[arm] for arm in FIXED_ARMS if arm in by_phase]
+            found = rates.setdefault(line["arm"], {})
+            found.setdefault((line["phase"], round_of(line)), []).append(line["tokens_s"])
+    fixed = [rates[arm] for arm in FIXED_ARMS if arm in rates]
     figures = []
-    for arm in [arm for arm in ARMS if arm in by_phase]:
-        found = by_phase[arm]
+    for arm in [arm for arm in ARMS if arm in rates]:
+        found = rates[arm]
+        shared = [key for key in found if fixed and all(key in other for other in fixed)]
         tokens = best = 0.0
-        for phase, rates in found.items():
-            if fixed and all(phase in other for other in fixed):
-                tokens += sum(rates)
-                best += len(rates) * max(python_statistics.fmean(other[phase]) for other in fixed)
-        tokens_s = python_statistics.fmean(rate for rates in found.values() for rate in rates)
-        figures.append(TimelineFigure(arm, tokens_s, tokens / best if best else None))
+        for phase in {phase for phase, _ in shared}:
+            keys = [key for key in shared if key[0] == phase]
+            own = _together(found, keys)
+            tokens += sum(own)
+            best += len(own) * max(
+                python_statistics.fmean(_together(other, keys)) for other in fixed
+            )
+        tokens_s = python_statistics.fmean(_together(found, found))
+        ratio, rounds = tokens / best if best else None, {number for _, number in found}
+        figures.append(TimelineFigure(arm, tokens_s, ratio, len(rounds)))
     return figures
+
+
+def _together(rates: Mapping[_Key, Sequence[float]], keys: Iterable[_Key]) -> list[float]:
+    return [rate for key in keys for rate in rates[key]]
 
 
 @dataclass(frozen=True)

@@ -321,6 +321,40 @@ def test_a_phase_that_an_arm_has_no_bin_of_is_left_out_of_the_ratio(tmp_path):
     assert ratios == {"none": 0.5, "stock": 1.0, "threshold": 0.98}
 
 
+def test_rounds_of_a_time_line_count_together_where_all_arms_have_them(tmp_path):
+    """In the second round the fixed arms change places in the first phase; of the third one is
+    missing."""
+    lines = []
+    for number, swapped in enumerate([False, True, False]):
+        for line in time_line():
+            own = line["arm"] == "threshold"
+            if number == 2 and (line["arm"], line["phase"]) == ("stock", 0):
+                continue
+            rate = line["tokens_s"]
+            if swapped and line["phase"] == 0 and not own:
+                rate = 300 - rate
+            if number == 2 and own:
+                rate *= 100 if line["phase"] == 0 else 0.5
+            lines.append(line | {"round": number, "tokens_s": rate})
+    settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp",), "timeline_rounds": 4})
+    made = result_folders.make(tmp_path / "rounds", settings, RATES, {TIMELINE: lines})
+    found = {figure.arm: figure for figure in timeline_figures(made, "ramp")}
+
+    # The best of the first phase gave 150 on average, in each round another arm was that with 200.
+    first, second = 2 * 196 / (2 * 150), 784 * 2.5 / (3 * 800)
+    expected = (first * 2 * 150 + second * 3 * 800) / (2 * 150 + 3 * 800)
+    assert found["threshold"].ratio == pytest.approx(expected)
+    assert {figure.rounds for figure in found.values()} == {3}
+    text = report.write(made, [])
+    assert "3 rounds: the rate of a phase is its mean over them" in text
+    assert "One pass" not in text
+    assert "ramp: 3 of 4 rounds" in text
+    drawn = figures.draw_all([made])["timeline-ramp.svg"]
+    lone = [line for line in lines if line["round"] == 0]
+    alone = result_folders.make(tmp_path / "one", settings, RATES, {TIMELINE: lone})
+    assert drawn == figures.draw_all([alone])["timeline-ramp.svg"], "the first round"
+
+
 def test_over_time_an_arm_is_compared_with_the_best_of_each_phase(tmp_path):
     settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp", "square")})
     made = result_folders.make(tmp_path / "time", settings, RATES, {TIMELINE: [*time_line()]})

@@ -154,7 +154,7 @@ def in_turn(tmp_path_factory):
         *("--size", "quick", "--shape", "tiny", "--rounds", "1", "--output-tokens", "24"),
         *("--arms", "none", "threshold", "off", "--threshold", "4", "--levels", "1", "4"),
         *("--rates", "20", "--poisson-s", "0.5"),
-        *("--timeline", "ramp", "square", "--timeline-s", "2"),
+        *("--timeline", "ramp", "square", "--timeline-s", "2", "--timeline-rounds", "2"),
         *("--recovery", "48", "--recovery-arms", "stock", "threshold"),
         *("--recovery-requests", "6", "--recovery-matter", "2", "--attention-backend", "fa3"),
         gpu=True,
@@ -232,6 +232,7 @@ def test_the_wave_shows_clients_and_modes(in_turn):
     ]
     assert {line["clients"] for line in lines} == {1, 2, 4}
     assert sorted({line["phase"] for line in lines}) == [0, 1, 2, 3, 4]
+    assert {line["round"] for line in lines} == {0, 1}
     waves = [line for line in in_turn.lines(TIMELINE) if line["timeline"] == "square"]
     assert {line["clients"] for line in waves} == {1, 2}
     assert all(line["tokens_s"] > 0 for line in lines)

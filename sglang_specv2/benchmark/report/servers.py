@@ -75,7 +75,7 @@ def over_time(comparison: Comparison, name: str, drawn: Sequence[str]) -> Iterat
         f"Over time: a {TIMELINE_TITLES[name]}",
         labels.caveats(comparison.provenance),
         f"Ratio: to the arm that was the best in each phase, of those that never switch ({fixed}). "
-        "One pass, so a few percent of it are chance.",
+        + _passes(max(figure.rounds for figure in figures)),
     )
     rows = [
         [
@@ -88,6 +88,14 @@ def over_time(comparison: Comparison, name: str, drawn: Sequence[str]) -> Iterat
     yield from table(["arm", "output tokens/s", "ratio to the best of each phase"], rows)
     words = "Batch size, mode and throughput while clients come and go"
     yield from picture(f"timeline-{name}", words, drawn)
+
+
+def _passes(rounds: int) -> str:
+    if rounds == 1:
+        return "One pass, so a few percent of it are chance."
+    return (
+        f"{rounds} rounds: the rate of a phase is its mean over them. The figure shows the first."
+    )
 
 
 def recovery(comparison: Comparison, drawn: Sequence[str]) -> Iterator[str]:
@@ -148,13 +156,11 @@ def _speed_gaps(comparison: Comparison) -> Iterator[str]:
             for load, count in counts.items()
             if count < settings["rounds"]
         ]
-        gaps += [
-            f"no {TIMELINE_TITLES[name]}"
-            for name in settings["timelines"]
-            if not any(
-                (line["arm"], line["timeline"]) == (arm, name) for line in comparison.timeline
-            )
-        ]
+        for name in settings["timelines"]:
+            asked, title = settings["timeline_rounds"], TIMELINE_TITLES[name]
+            found = {f.arm: f.rounds for f in timeline_figures(comparison, name)}.get(arm, 0)
+            if found < asked:
+                gaps.append(f"{title}: {found} of {asked} rounds" if found else f"no {title}")
         if gaps:
             yield f"{arm}: {'; '.join(gaps)}"
 
