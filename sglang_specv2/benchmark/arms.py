@@ -181,7 +181,9 @@ ARMS: dict[str, Arm] = {
 
 DEFAULT_ARMS = ("none", "stock", "adaptive-warm", "adaptive-cold", "threshold", "auto")
 RECOVERY_ARMS = ("stock", "threshold", "threshold-unsynced", "adaptive-cold")
-FIXED_ARMS = ("none", "stock", "off", "always")
+WITHOUT_PLUGIN = ("none", "stock")
+"""Those that never switch, and are not ours."""
+FIXED_ARMS = (*WITHOUT_PLUGIN, "off", "always")
 """Those that never switch."""
 NEVER_OFF = "stock"
 """The recovery arm that the others are compared with."""

@@ -32,6 +32,10 @@ ROUNDS, TIMELINE, RECOVERY, STARTS = (
 )
 
 
+_ADDED_LATER = {"timeline_rounds": 1}
+"""Settings that older folders lack, with what they were measured with."""
+
+
 def round_of(line: Mapping[str, Any]) -> int:
     """Of a line of ``timeline.jsonl``: when there was but one round, lines did not name it."""
     return int(line.get("round", 0))
@@ -78,6 +82,8 @@ class Results:
     def provenance(self) -> dict[str, Any]:
         """Raises ResultError where it cannot be read, or lacks a setting of this version."""
         read = _object(self.folder / PROVENANCE)
+        if "settings" in read:
+            read["settings"] = _ADDED_LATER | read["settings"]
         missing = {field.name for field in fields(Settings)} - set(read.get("settings", ()))
         if missing:
             raise ResultError(

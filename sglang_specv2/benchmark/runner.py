@@ -294,7 +294,7 @@ class Runner:
     def _timeline(self, station: Station, server: ArmServer, name: str, number: int) -> None:
         settings = self._settings
         phases = TIMELINES[name](settings.most_clients, settings.timeline_s)
-        prompts = self._prompts.make(4 * settings.most_clients, settings.seed + number)
+        prompts = self._prompts.make(4 * settings.most_clients, settings.seed * 1000 + number)
         sampling = {"ignore_eos": not settings.natural}
         requests = [client.body(ids, settings.output_tokens, sampling) for ids in prompts]
         lines = timeline.measure_timeline(

@@ -100,6 +100,8 @@ class Settings:
             ("--recovery-matter", self.recovery_matter),
         ):
             _at_least(flag, (value,), 1)
+        if self.timeline_rounds > 1 and not self.timelines:
+            raise ConfigError("--timeline-rounds: expected a --timeline to repeat, got none")
         if not self.arms and not self.recovery_plain_tokens:
             raise ConfigError("nothing to measure: expected --arms or --recovery")
         if self.simulate_accept_length is not None and self.simulate_accept_length < 1:

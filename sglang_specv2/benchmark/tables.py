@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics as python_statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from sglang_specv2.benchmark.alignment import FIRST_STEPS, WINDOW_STEPS
-from sglang_specv2.benchmark.arms import ARMS, FIXED_ARMS, NEVER_OFF
+from sglang_specv2.benchmark.arms import ARMS, FIXED_ARMS, NEVER_OFF, WITHOUT_PLUGIN
 from sglang_specv2.benchmark.drawn_lengths import rate_as_asked
 from sglang_specv2.benchmark.load import Load
 from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results, round_of
@@ -25,9 +25,6 @@ from sglang_specv2.benchmark.statistics import (
 
 BASELINE = "none"
 RATE = "output_tokens_s"
-
-_Key = tuple[int, int]
-"""Phase and round."""
 
 
 class Comparison:
@@ -135,9 +132,8 @@ class TimelineFigure:
 
     Attributes:
         tokens_s: output tokens a second over all of it.
-        ratio: of that to the arm that was best in each phase, of those that never switch; the rate
-            of a phase is its mean over the rounds that all of them have.
-        rounds: of this arm.
+        ratio: of that to what the best of :func:`rivals` gave in each phase.
+        rounds: that all arms have; no others count.
     """
 
     arm: str
@@ -146,34 +142,43 @@ class TimelineFigure:
     rounds: int
 
 
-def timeline_figures(comparison: Comparison, name: str) -> list[TimelineFigure]:
-    """One for each arm that has this time line."""
-    rates: dict[str, dict[_Key, list[float]]] = {}  # By arm, then phase and round.
+def rivals(arms: Sequence[str]) -> list[str]:
+    """Of these arms, those that an arm is compared with as time goes by: the ones that never
+    switch. Ours are not among them where there are others: the best of more copies of the same is
+    better by chance."""
+    return [arm for arm in WITHOUT_PLUGIN if arm in arms] or [a for a in FIXED_ARMS if a in arms]
+
+
+def timeline_rounds(comparison: Comparison, name: str) -> dict[str, set[int]]:
+    """By arm, those of one time line."""
+    rounds: dict[str, set[int]] = {}
     for line in comparison.timeline:
         if line["timeline"] == name:
-            found = rates.setdefault(line["arm"], {})
-            found.setdefault((line["phase"], round_of(line)), []).append(line["tokens_s"])
-    fixed = [rates[arm] for arm in FIXED_ARMS if arm in rates]
+            rounds.setdefault(line["arm"], set()).add(round_of(line))
+    return rounds
+
+
+def timeline_figures(comparison: Comparison, name: str) -> list[TimelineFigure]:
+    """One for each arm that has this time line; none where no round is there of all of them."""
+    by_arm = timeline_rounds(comparison, name)
+    shared = set[int].intersection(*by_arm.values()) if by_arm else set()
+    rates: dict[str, dict[int, list[float]]] = {}  # By arm and phase, over those rounds.
+    for line in comparison.timeline:
+        if line["timeline"] == name and round_of(line) in shared:
+            phases = rates.setdefault(line["arm"], {})
+            phases.setdefault(line["phase"], []).append(line["tokens_s"])
+    others = [rates[arm] for arm in rivals(list(rates))]
     figures = []
     for arm in [arm for arm in ARMS if arm in rates]:
-        found = rates[arm]
-        shared = [key for key in found if fixed and all(key in other for other in fixed)]
         tokens = best = 0.0
-        for phase in {phase for phase, _ in shared}:
-            keys = [key for key in shared if key[0] == phase]
-            own = _together(found, keys)
-            tokens += sum(own)
-            best += len(own) * max(
-                python_statistics.fmean(_together(other, keys)) for other in fixed
-            )
-        tokens_s = python_statistics.fmean(_together(found, found))
-        ratio, rounds = tokens / best if best else None, {number for _, number in found}
-        figures.append(TimelineFigure(arm, tokens_s, ratio, len(rounds)))
+        for phase, found in rates[arm].items():
+            if others and all(phase in other for other in others):
+                tokens += sum(found)
+                best += len(found) * max(python_statistics.fmean(other[phase]) for other in others)
+        tokens_s = python_statistics.fmean(rate for found in rates[arm].values() for rate in found)
+        ratio = tokens / best if best else None
+        figures.append(TimelineFigure(arm, tokens_s, ratio, len(shared)))
     return figures
-
-
-def _together(rates: Mapping[_Key, Sequence[float]], keys: Iterable[_Key]) -> list[float]:
-    return [rate for key in keys for rate in rates[key]]
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def add_parser(commands: Any) -> None:
         "between a 32nd and half of it (default: ramp)",
     )
     add("--timeline-s", type=float, metavar="S", help="seconds of each")
-    add("--timeline-rounds", type=int, metavar="N", help="of each (default: 1)")
+    add("--timeline-rounds", type=int, metavar="N", help="rounds of each (default: 1)")
     add(
         "--recovery",
         dest="recovery_plain_tokens",

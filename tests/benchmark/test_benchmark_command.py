@@ -73,6 +73,11 @@ def test_options_change_the_preset(a_gpu):
         (["--levels", "0"], "--levels: expected at least 1, got 0"),
         (["--rates", "-1"], "--rates: expected at least"),
         (["--rounds", "0"], "--rounds: expected at least 1, got 0"),
+        (["--timeline-rounds", "0"], "--timeline-rounds: expected at least 1, got 0"),
+        (
+            ["--timeline", "none", "--timeline-rounds", "2"],
+            "expected a --timeline to repeat, got none",
+        ),
         (["--simulate-accept-len", "0.5"], "at least 1, got 0.5"),
         (["--arms", "--recovery"], "nothing to measure"),
         (["--page-size", "16"], "flags of the servers go after `--`"),

@@ -321,38 +321,67 @@ def test_a_phase_that_an_arm_has_no_bin_of_is_left_out_of_the_ratio(tmp_path):
     assert ratios == {"none": 0.5, "stock": 1.0, "threshold": 0.98}
 
 
-def test_rounds_of_a_time_line_count_together_where_all_arms_have_them(tmp_path):
-    """In the second round the fixed arms change places in the first phase; of the third one is
-    missing."""
-    lines = []
-    for number, swapped in enumerate([False, True, False]):
-        for line in time_line():
-            own = line["arm"] == "threshold"
-            if number == 2 and (line["arm"], line["phase"]) == ("stock", 0):
-                continue
-            rate = line["tokens_s"]
-            if swapped and line["phase"] == 0 and not own:
-                rate = 300 - rate
-            if number == 2 and own:
-                rate *= 100 if line["phase"] == 0 else 0.5
-            lines.append(line | {"round": number, "tokens_s": rate})
-    settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp",), "timeline_rounds": 4})
-    made = result_folders.make(tmp_path / "rounds", settings, RATES, {TIMELINE: lines})
+def rounds_of(lines, number, change):
+    """The lines of a time line as another round of it, with each rate changed."""
+    return [line | {"round": number, "tokens_s": change(line)} for line in lines]
+
+
+def test_rounds_of_a_time_line_count_together(tmp_path):
+    """In the second round the two others change places in the first phase; the third was broken
+    off before an arm."""
+    first = [*time_line()]
+    swapped = rounds_of(
+        first,
+        1,
+        lambda line: (
+            300 - line["tokens_s"]
+            if line["phase"] == 0 and line["arm"] != "threshold"
+            else line["tokens_s"]
+        ),
+    )
+    third = rounds_of([line for line in first if line["arm"] != "threshold"], 2, lambda line: 9e9)
+    settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp",), "timeline_rounds": 3})
+    lines = {TIMELINE: [*first, *swapped, *third]}
+    made = result_folders.make(tmp_path / "rounds", settings, RATES, lines)
     found = {figure.arm: figure for figure in timeline_figures(made, "ramp")}
 
-    # The best of the first phase gave 150 on average, in each round another arm was that with 200.
-    first, second = 2 * 196 / (2 * 150), 784 * 2.5 / (3 * 800)
-    expected = (first * 2 * 150 + second * 3 * 800) / (2 * 150 + 3 * 800)
-    assert found["threshold"].ratio == pytest.approx(expected)
-    assert {figure.rounds for figure in found.values()} == {3}
+    # In each round another arm gave 200 in the first phase: none is better than 150 on average.
+    assert found["threshold"].ratio == pytest.approx((196 + 784) / (150 + 800))
+    assert found["none"].tokens_s == pytest.approx((150 + 800) / 2)
+    assert {figure.rounds for figure in found.values()} == {2}
     text = report.write(made, [])
-    assert "3 rounds: the rate of a phase is its mean over them" in text
+    assert "its mean over 2 rounds, those that all arms have" in text
     assert "One pass" not in text
-    assert "ramp: 3 of 4 rounds" in text
-    drawn = figures.draw_all([made])["timeline-ramp.svg"]
-    lone = [line for line in lines if line["round"] == 0]
-    alone = result_folders.make(tmp_path / "one", settings, RATES, {TIMELINE: lone})
-    assert drawn == figures.draw_all([alone])["timeline-ramp.svg"], "the first round"
+    assert "ramp: 2 of 3 rounds" in text
+    alone = result_folders.make(tmp_path / "one", settings, RATES, {TIMELINE: first})
+    assert "One pass" in report.write(alone, [])
+    drawn = [figures.draw_all([each])["timeline-ramp.svg"] for each in (made, alone)]
+    assert drawn[0] == drawn[1], "the first round"
+
+
+def test_over_time_copies_of_ours_are_no_rivals_of_ours(tmp_path):
+    """The best of more is better by chance; but where there is nothing else, they are."""
+    ours = [line | {"arm": "off", "tokens_s": 900.0} for line in time_line()]
+    settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp",)})
+
+    def ratio(lines):
+        made = result_folders.make(tmp_path / str(len(lines)), settings, RATES, {TIMELINE: lines})
+        return {figure.arm: figure.ratio for figure in timeline_figures(made, "ramp")}["threshold"]
+
+    assert ratio([*time_line(), *ours]) == pytest.approx(0.98)
+    lone = [line for line in time_line() if line["arm"] == "threshold"]
+    assert ratio([*lone, *ours]) == pytest.approx((196 + 784) / 1800)
+
+
+def test_a_folder_from_before_a_time_line_had_rounds_is_read(tmp_path):
+    settings = Settings(**{**SETTINGS.__dict__, "timelines": ("ramp",)})
+    result_folders.make(tmp_path / "old", settings, RATES, {TIMELINE: [*time_line()]})
+    file = tmp_path / "old" / "provenance.json"
+    provenance = json.loads(file.read_text())
+    del provenance["settings"]["timeline_rounds"]
+    file.write_text(json.dumps(provenance))
+
+    assert "One pass" in report.write(Comparison(Results.existing(tmp_path / "old")), [])
 
 
 def test_over_time_an_arm_is_compared_with_the_best_of_each_phase(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from sglang_specv2.benchmark import labels
 from sglang_specv2.benchmark.alignment import FIRST_STEPS
-from sglang_specv2.benchmark.arms import FIXED_ARMS, NEVER_OFF
+from sglang_specv2.benchmark.arms import NEVER_OFF
 from sglang_specv2.benchmark.load import TIMELINE_TITLES, Load
 from sglang_specv2.benchmark.report.markdown import (
     NOT_THERE,
@@ -17,7 +17,13 @@ from sglang_specv2.benchmark.report.markdown import (
     section,
     table,
 )
-from sglang_specv2.benchmark.tables import Comparison, recovery_figures, timeline_figures
+from sglang_specv2.benchmark.tables import (
+    Comparison,
+    recovery_figures,
+    rivals,
+    timeline_figures,
+    timeline_rounds,
+)
 
 
 def starts(comparison: Comparison) -> Iterator[str]:
@@ -70,12 +76,12 @@ def over_time(comparison: Comparison, name: str, drawn: Sequence[str]) -> Iterat
     figures = timeline_figures(comparison, name)
     if not figures:
         return
-    fixed = ", ".join(figure.arm for figure in figures if figure.arm in FIXED_ARMS) or "none here"
+    fixed = ", ".join(rivals([figure.arm for figure in figures])) or "none here"
     yield from section(
         f"Over time: a {TIMELINE_TITLES[name]}",
         labels.caveats(comparison.provenance),
         f"Ratio: to the arm that was the best in each phase, of those that never switch ({fixed}). "
-        + _passes(max(figure.rounds for figure in figures)),
+        + _passes(figures[0].rounds),
     )
     rows = [
         [
@@ -91,10 +97,12 @@ def over_time(comparison: Comparison, name: str, drawn: Sequence[str]) -> Iterat
 
 
 def _passes(rounds: int) -> str:
+    chance = "The best of several is partly that by chance, which lowers the ratio"
     if rounds == 1:
-        return "One pass, so a few percent of it are chance."
+        return f"One pass, so a few percent of it are chance. {chance}."
     return (
-        f"{rounds} rounds: the rate of a phase is its mean over them. The figure shows the first."
+        f"The rate of a phase is its mean over {rounds} rounds, those that all arms have; the "
+        f"figure shows the first. {chance}, less with more rounds."
     )
 
 
@@ -158,7 +166,7 @@ def _speed_gaps(comparison: Comparison) -> Iterator[str]:
         ]
         for name in settings["timelines"]:
             asked, title = settings["timeline_rounds"], TIMELINE_TITLES[name]
-            found = {f.arm: f.rounds for f in timeline_figures(comparison, name)}.get(arm, 0)
+            found = len(timeline_rounds(comparison, name).get(arm, ()))
             if found < asked:
                 gaps.append(f"{title}: {found} of {asked} rounds" if found else f"no {title}")
         if gaps:
