@@ -6,8 +6,12 @@ batch the requests that opted out go along with the others, and what they accept
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 KEY = "speculative"
 
@@ -15,7 +19,21 @@ KEY = "speculative"
 def opted_out(request: Any) -> bool:
     """Whether one of SGLang's requests carries ``{"speculative": false}``."""
     custom = request.sampling_params.custom_params
-    return isinstance(custom, dict) and custom.get(KEY) is False
+    asked = custom.get(KEY) if isinstance(custom, dict) else None
+    if asked is not None and not isinstance(asked, bool):
+        _tell(repr(asked)[:80])
+    return asked is False
+
+
+@lru_cache(maxsize=16)
+def _tell(asked: str) -> None:
+    """A line for each value, not for each request and step."""
+    logger.warning(
+        'custom_params: expected "%s" to be true or false, got %s; such requests are treated like '
+        "any other.",
+        KEY,
+        asked,
+    )
 
 
 def counting(requests: Sequence[Any], accepted: Sequence[int]) -> list[int]:

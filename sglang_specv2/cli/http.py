@@ -81,6 +81,11 @@ def _words(url: str, error: urllib.error.HTTPError) -> str:
     try:
         said = json.loads(text)
     except ValueError:
+        if "<html" in text.lower():
+            return (
+                f"{url}: expected an SGLang server, got a web page (status {error.code}); give the "
+                "right --url"
+            )
         said = text
     if isinstance(said, dict):
         said = said.get("message") or said.get("detail") or said

@@ -7,6 +7,7 @@ from typing import Any
 
 from sglang_specv2.cli import http, status
 from sglang_specv2.errors import ConfigError
+from sglang_specv2.policy.auto import require_margin
 from sglang_specv2.policy.control import CODES, PREFIX
 
 _FLAGS: dict[str, tuple[str, type, str, str]] = {
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
     """Changes the settings and prints the state that came of it.
 
     Raises:
-        ConfigError: nothing was given.
+        ConfigError: nothing was given, or a margin that is none.
         ServerAnswerError: there is no such server, or it refused.
     """
     status.reject_unknown("set", sglang_argv)
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
     values = {
         PREFIX + field: getattr(args, field) for field in fields if getattr(args, field) is not None
     }
+    if args.switch_margin is not None:
+        require_margin(args.switch_margin)  # JSON has no NaN, and SGLang would speak of that.
     if args.policy is not None:
         values[f"{PREFIX}dynamic"] = CODES[args.policy]
     if not values:

@@ -27,8 +27,9 @@ SETTABLE = (
 """Fields of :class:`SpecV2Config` that can change while serving; over HTTP with the prefix."""
 
 
+_THRESHOLDS = ("disable_batch_threshold", "enable_batch_threshold")
 _MEANT_FOR = {
-    "threshold": ("disable_batch_threshold", "enable_batch_threshold", "switch_min_dwell"),
+    "threshold": (*_THRESHOLDS, "switch_min_dwell"),
     "auto": ("switch_margin", "switch_min_dwell"),
 }
 
@@ -59,17 +60,21 @@ class PolicyControl:
         self._acceptance = acceptance
         self._choices = choices
         self.policy: Policy = build(config, acceptance, choices, self.cost)
+        self._kept: dict[str, Any] = {}
+        """Thresholds and margin as they were last in force; another policy has none."""
+        self._keep()
 
     def change(self, values: Mapping[str, Any]) -> None:
         """Put another policy in force, or leave everything as it is and raise; see
         :meth:`planned`."""
         self.config, self.policy = self.planned(values)
+        self._keep()
 
     def planned(self, values: Mapping[str, Any]) -> tuple[SpecV2Config, Policy]:
         """The settings and the policy that :meth:`change` would put in force.
 
         A threshold alone means policy ``threshold``, a margin alone ``auto``, as at start; what is
-        not given stays as it was.
+        not given stays as it was, also through a time with another policy.
 
         Args:
             values: numbers by the names in :data:`SETTABLE`, with the prefix.
@@ -86,13 +91,17 @@ class PolicyControl:
             "switch_min_dwell": old.switch_min_dwell,
         }
         if new["dynamic"] == "threshold" and "disable_batch_threshold" not in given:
-            new["disable_batch_threshold"] = old.disable_batch_threshold
-            new["enable_batch_threshold"] = old.enable_batch_threshold
+            new |= {name: self._kept.get(name) for name in _THRESHOLDS}
         elif new["dynamic"] == "auto":
-            new["switch_margin"], new["step_choices"] = old.switch_margin, old.step_choices
+            new["switch_margin"] = self._kept.get("switch_margin", old.switch_margin)
+            new["step_choices"] = old.step_choices
         config = SpecV2Config(**(new | given))
         self._check(config)
         return config, build(config, self._acceptance, self._choices, self.cost)
+
+    def _keep(self) -> None:
+        for name in _MEANT_FOR.get(self.config.dynamic, ()):
+            self._kept[name] = getattr(self.config, name)
 
     def _field(self, name: str) -> str:
         field = name.removeprefix(PREFIX)

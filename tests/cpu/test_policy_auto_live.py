@@ -172,6 +172,8 @@ def test_the_commands(server, capsys):
     assert "is never crossed" in capsys.readouterr().err
     assert main(["set", *url]) == 2
     assert "got nothing" in capsys.readouterr().err
+    assert main(["set", *url, "--switch-margin", "nan"]) == 2
+    assert "expected a number from 0 to 1, got nan" in capsys.readouterr().err
     assert main(["set", *url, "--switch-margin", "0.07"]) == 0
     assert "switch margin 0.07" in capsys.readouterr().out
     assert main(["status", "--url", "http://127.0.0.1:9"]) == 2

@@ -1,4 +1,6 @@
 import sys
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from threading import Thread
 from types import ModuleType
 
 import pytest
@@ -162,3 +164,15 @@ def test_a_command_is_needed(capsys):
         main.main([])
     assert exit_.value.code == 2
     assert "COMMAND" in capsys.readouterr().err
+
+
+def test_a_web_server_that_is_none_of_sglang_s(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{other.server_port}"
+        assert main.main(["status", "--url", url]) == 2
+        other.shutdown()
+    told = capsys.readouterr().err
+    assert f"{url}: expected an SGLang server, got a web page (status 404)" in told
+    assert "<" not in told.split("got a web page")[1]

@@ -41,6 +41,18 @@ def test_what_is_not_given_stays():
     assert (c.policy.disable_above, c.policy.enable_at) == (40, 35)
 
 
+def test_what_is_not_given_comes_back_with_its_policy():
+    c = control()
+    c.change({"speculative_switch_margin": 0.1})
+    thresholds = {"disable": 20, "enable": 5}
+    c.change({f"speculative_{name}_batch_threshold": n for name, n in thresholds.items()})
+    c.change({"speculative_dynamic": CODES["always"]})
+    c.change({"speculative_dynamic": CODES["threshold"]})
+    assert (c.policy.disable_above, c.policy.enable_at) == (20, 5)
+    c.change({"speculative_dynamic": CODES["auto"]})
+    assert c.policy.margin == 0.1
+
+
 def test_a_margin_alone_means_policy_auto():
     c = control(SpecV2Config(dynamic="never"))
     c.change({"speculative_switch_margin": 0.1})

@@ -17,6 +17,7 @@ from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.draft_sync.proposals import NAN_CHECK_STEPS, NanCheck
 from sglang_specv2.errors import CaptureError, ConfigError
+from sglang_specv2.opt_out import opted_out
 from sglang_specv2.plain_decode import PlainDecodeRuntime, _target_without_speculation
 from sglang_specv2.policy import (
     Acceptance,
@@ -308,6 +309,17 @@ def test_a_batch_whose_requests_all_opted_out_is_plain(worker, batch, calls):
     worker.forward_batch_generation(copy.copy(batch))
     assert calls[-1] == "plain of None"
     assert worker.specv2_status()["switches"] == {"plain": 1}
+
+
+def test_a_request_that_says_neither_true_nor_false_is_told_of_once_for_each_value(caplog):
+    def request(custom):
+        return SimpleNamespace(sampling_params=SimpleNamespace(custom_params=custom))
+
+    for value in ("no", 0, "no", None, True, False, 0):
+        assert opted_out(request({"speculative": value})) is (value is False)
+    told = [record.getMessage() for record in caplog.records]
+    assert ["got 'no'" in told[0], "got 0" in told[1]] == [True, True]
+    assert len(told) == 2
 
 
 def test_what_a_request_that_opted_out_accepts_is_not_counted(worker):
