@@ -9,6 +9,12 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# Before their first import, so that their assertions tell values too.
+pytest.register_assert_rewrite(
+    *("long_off_period", "soak_load", "sync_precision", "worker_scenarios")
+)
+
 import random_pair as random_pair_module
 from known_texts import KnownText, known_texts
 from live_server import LiveServer

@@ -39,9 +39,10 @@ class Pool:
     """What lies in each KV slot, and how many rows were written at a time."""
 
     def __init__(self):
-        self.entries, self.writes = {}, []
+        self.entries, self.writes, self.scales = {}, [], set()
 
-    def set_kv_buffer(self, layer, slots, keys, values):
+    def set_kv_buffer(self, layer, slots, keys, values, *scales):
+        self.scales.add(scales)
         assert len(set(slots.tolist())) == len(slots), "of two writes at once, any may be the last"
         self.writes.append(len(slots))
         for slot, key, value in zip(slots.tolist(), keys[:, 0], values[:, 0], strict=True):
@@ -216,6 +217,18 @@ def of_requests(*numbers, backlog_rows=kv.BACKLOG_ROWS):
     for number in numbers:
         steps.join(number)
     return steps
+
+
+@pytest.mark.parametrize("scales", [(), (0.5, 2.0)])
+def test_entries_are_scaled_as_the_drafts_own(scales):
+    """With a checkpoint's scales for an FP8 KV cache."""
+    steps = Steps()
+    layer = steps.sync._projection.attention.attn
+    layer.k_scale, layer.v_scale = scales or (None, None)
+    steps.join(1)
+    steps.plain()
+    steps.read()
+    assert steps.pool.scales == {scales}
 
 
 def test_plain_steps_of_the_same_requests_are_written_together():
