@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,9 @@ ROUNDS, TIMELINE, RECOVERY, STARTS = (
 )
 
 
-_ADDED_LATER = {"timeline_rounds": 1}
-"""Settings that older folders lack, with what they were measured with."""
-
-
-def round_of(line: Mapping[str, Any]) -> int:
-    """Of a line of ``timeline.jsonl``: when there was but one round, lines did not name it."""
-    return int(line.get("round", 0))
+_SETTINGS_ADDED_LATER = {"timeline_rounds": 1}
+_FIELDS_ADDED_LATER = {TIMELINE: {"round": 0}}
+"""What older folders lack, in their settings and in the lines of a file, with what holds there."""
 
 
 def write_atomic(file: Path, content: str | bytes) -> None:
@@ -82,9 +78,8 @@ class Results:
     def provenance(self) -> dict[str, Any]:
         """Raises ResultError where it cannot be read, or lacks a setting of this version."""
         read = _object(self.folder / PROVENANCE)
-        if "settings" in read:
-            read["settings"] = _ADDED_LATER | read["settings"]
-        missing = {field.name for field in fields(Settings)} - set(read.get("settings", ()))
+        read["settings"] = _SETTINGS_ADDED_LATER | read.get("settings", {})
+        missing = {field.name for field in fields(Settings)} - set(read["settings"])
         if missing:
             raise ResultError(
                 f"{self.folder}: expected results of this version, got some without the settings "
@@ -127,10 +122,10 @@ class Results:
         file = self.folder / name
         if not file.is_file():
             return []
-        found = []
+        added, found = _FIELDS_ADDED_LATER.get(name, {}), []
         for text in file.read_text(encoding="utf-8").splitlines():
             try:
-                found.append(json.loads(text))
+                found.append(added | json.loads(text))
             except ValueError:
                 continue
         return found

@@ -16,14 +16,7 @@ from sglang_specv2.benchmark.errors import ArmError
 from sglang_specv2.benchmark.load import TIMELINES, Load
 from sglang_specv2.benchmark.measure import Instruments, measure_round, warm_up
 from sglang_specv2.benchmark.provenance import shown
-from sglang_specv2.benchmark.results import (
-    RECOVERY,
-    ROUNDS,
-    STARTS,
-    TIMELINE,
-    Results,
-    round_of,
-)
+from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.server import ArmServer
 from sglang_specv2.benchmark.settings import Settings
 from sglang_specv2.benchmark.stations import Station
@@ -69,7 +62,7 @@ class Runner:
             for line in results.lines(ROUNDS)
         }
         self._timelines = {
-            (line["arm"], line["timeline"], round_of(line)) for line in results.lines(TIMELINE)
+            (line["arm"], line["timeline"], line["round"]) for line in results.lines(TIMELINE)
         }
         self._recovered = [
             (line["arm"], line["asked_plain_tokens"]) for line in results.lines(RECOVERY)

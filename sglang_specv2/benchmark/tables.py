@@ -12,7 +12,7 @@ from sglang_specv2.benchmark.alignment import FIRST_STEPS, WINDOW_STEPS
 from sglang_specv2.benchmark.arms import ARMS, FIXED_ARMS, NEVER_OFF, WITHOUT_PLUGIN
 from sglang_specv2.benchmark.drawn_lengths import rate_as_asked
 from sglang_specv2.benchmark.load import Load
-from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results, round_of
+from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
 from sglang_specv2.benchmark.statistics import (
     Interval,
     Ratio,
@@ -154,7 +154,7 @@ def timeline_rounds(comparison: Comparison, name: str) -> dict[str, set[int]]:
     rounds: dict[str, set[int]] = {}
     for line in comparison.timeline:
         if line["timeline"] == name:
-            rounds.setdefault(line["arm"], set()).add(round_of(line))
+            rounds.setdefault(line["arm"], set()).add(line["round"])
     return rounds
 
 
@@ -164,7 +164,7 @@ def timeline_figures(comparison: Comparison, name: str) -> list[TimelineFigure]:
     shared = set[int].intersection(*by_arm.values()) if by_arm else set()
     rates: dict[str, dict[int, list[float]]] = {}  # By arm and phase, over those rounds.
     for line in comparison.timeline:
-        if line["timeline"] == name and round_of(line) in shared:
+        if line["timeline"] == name and line["round"] in shared:
             phases = rates.setdefault(line["arm"], {})
             phases.setdefault(line["phase"], []).append(line["tokens_s"])
     others = [rates[arm] for arm in rivals(list(rates))]

@@ -19,7 +19,6 @@ from sglang_specv2.benchmark.figures.look import (
     thousands,
 )
 from sglang_specv2.benchmark.load import TIMELINE_TITLES
-from sglang_specv2.benchmark.results import round_of
 from sglang_specv2.benchmark.tables import Comparison
 
 _SHADE = "#dbeafe"
@@ -30,7 +29,7 @@ _SHADED_ARMS = ("auto", "threshold")
 def draw(comparisons: Sequence[Comparison], name: str) -> Figure | None:
     """Of the first run that has this time line, its first round; None without."""
     found = (
-        (c, [line for line in c.timeline if line["timeline"] == name and not round_of(line)])
+        (c, [line for line in c.timeline if line["timeline"] == name and not line["round"]])
         for c in comparisons
     )
     comparison, drawn = next(((c, lines) for c, lines in found if lines), (None, []))

@@ -157,6 +157,7 @@ def _speed_gaps(comparison: Comparison) -> Iterator[str]:
     settings = comparison.settings
     loads = [Load("closed", level) for level in settings["levels"]]
     loads += [Load("poisson", rate) for rate in settings["rates"]]
+    timelines = {name: timeline_rounds(comparison, name) for name in settings["timelines"]}
     for arm in settings["arms"]:
         counts = {load: len(comparison.rounds(arm, load)) for load in loads}
         gaps = [
@@ -164,9 +165,9 @@ def _speed_gaps(comparison: Comparison) -> Iterator[str]:
             for load, count in counts.items()
             if count < settings["rounds"]
         ]
-        for name in settings["timelines"]:
+        for name, rounds in timelines.items():
             asked, title = settings["timeline_rounds"], TIMELINE_TITLES[name]
-            found = len(timeline_rounds(comparison, name).get(arm, ()))
+            found = len(rounds.get(arm, ()))
             if found < asked:
                 gaps.append(f"{title}: {found} of {asked} rounds" if found else f"no {title}")
         if gaps:
