@@ -132,9 +132,12 @@ class LiveServer:
             time.sleep(0.1)
         raise ServerError(f"the server was not healthy after {timeout_s} s\n{self.log_tail()}")
 
-    def generate(self, prompts: Sequence[Prompt], **sampling: Any) -> list[Answer]:
+    def generate(
+        self, prompts: Sequence[Prompt], rids: Sequence[str] = (), **sampling: Any
+    ) -> list[Answer]:
         """Answers to ``prompts``, sent as one request; by default greedy and past EOS."""
-        return self._answers(self.post("/generate", generate_body(list(prompts), sampling)))
+        body = generate_body(list(prompts), sampling) | ({"rid": list(rids)} if rids else {})
+        return self._answers(self.post("/generate", body))
 
     def submit(self, prompt: Prompt, rid: str | None = None, **sampling: Any) -> "Future[Answer]":
         """One prompt in a request of its own; returns at once."""
@@ -170,6 +173,10 @@ class LiveServer:
 
     def get(self, path: str) -> Any:
         return self._request("GET", path, None)
+
+    def state(self) -> dict[str, Any]:
+        """What our worker says of itself, on the first rank."""
+        return self.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
 
     def post(self, path: str, body: Any) -> Any:
         return self._request("POST", path, body)

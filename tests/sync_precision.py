@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from known_texts import KnownText
-from live_server import generate_body
 from probed_server import ProbedServer
-from worker_scenarios import Entries
+from worker_scenarios import Entries, tokens_of
 
 REQUESTS = 4
 PLAIN_STEPS = 50
@@ -58,13 +57,13 @@ def _served(
     server.schedule(f"{PLAIN_STEPS}p 3s")
     rids = [f"text-{i}" for i in range(len(texts))]
     # In one request, so that all are decoded in the same batches.
-    body = generate_body([text.prompt for text in texts], {"max_new_tokens": PLAIN_STEPS + 10})
     with server.watching_draft_kv():
-        answers = server.post("/generate", body | {"rid": rids})
-    (state,) = server.get("/server_info")["internal_states"]
-    told = state["speculative_dynamic_state"]
-    assert told["draft_sync"] == sync
-    assert told["plain_tokens"] >= len(texts) * (PLAIN_STEPS - 10)
+        answers = server.generate(
+            [text.prompt for text in texts], rids, max_new_tokens=PLAIN_STEPS + 10
+        )
+    state = server.state()
+    assert state["draft_sync"] == sync
+    assert state["plain_tokens"] >= len(texts) * (PLAIN_STEPS - 10)
     entries = dict(server.draft_kv())
     server.stop()
-    return [answer["output_ids"] for answer in answers], [entries[rid][0] for rid in rids]
+    return tokens_of(answers), [entries[rid][0] for rid in rids]

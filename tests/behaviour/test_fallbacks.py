@@ -26,14 +26,10 @@ def eager(start_probed):
     return start_probed(*NEVER, "--speculative-capture-failure", "eager", env=FAILS)
 
 
-def state(server):
-    return server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
-
-
 def test_as_configured_the_server_starts_with_eager_plain_steps_and_says_so(eager, texts, runs):
-    before = state(eager)
+    before = eager.state()
     outcome = serve(eager, of_many_lengths(texts[:5], 20, 50), runs)
-    after = state(eager)
+    after = eager.state()
     eager.wait_until_idle()
 
     outcome.require_right()
@@ -53,7 +49,7 @@ def test_asked_to_end_during_switches(eager, texts):
     eager.schedule("1s 1p")
     waiting = [eager.submit(text.prompt, max_new_tokens=120) for text in texts[:5]]
     time.sleep(0.3)
-    switched = sum(state(eager)["switches"].values())
+    switched = sum(eager.state()["switches"].values())
     status = eager.terminate()
 
     assert [future.result().token_ids for future in waiting] == [

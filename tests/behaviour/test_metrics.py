@@ -12,10 +12,6 @@ from sglang_specv2.draft_sync.proposals import NAN_CHECK_STEPS
 COUNTS = ("verifies", "accepted_drafts", "plain_tokens", "resumes", "nan_drafts")
 
 
-def state(server):
-    return server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
-
-
 def gauge(server, name):
     line = re.search(rf"^sglang:{name}\{{.*\}} (\S+)$", server.get("/metrics"), re.M)
     return float(line[1])
@@ -45,10 +41,10 @@ def test_a_requests_accept_length_is_over_its_verifies(server, texts, runs):
 
 
 def test_the_state_counts_what_happened(server, texts, runs):
-    before = state(server)
+    before = server.state()
     outcome = serve(server, [Request(text, 40) for text in texts[:3]], runs)
     server.wait_until_idle()
-    after = state(server)
+    after = server.state()
 
     rows = {True: [], False: []}
     for step in outcome.steps:
@@ -104,7 +100,7 @@ def test_scrapes_between_switches(server, texts):
 
     def scrape():
         while not stop.is_set():
-            answers.append((state(server), server.get("/metrics")))
+            answers.append((server.state(), server.get("/metrics")))
 
     scraper = threading.Thread(target=scrape)
     scraper.start()
@@ -136,9 +132,9 @@ def test_scrapes_between_switches(server, texts):
 
 def test_a_draft_that_computes_nan_changes_no_token_and_is_counted(server, texts, runs):
     server.plant("nan_in_the_draft")
-    before = state(server)
+    before = server.state()
     outcome = serve(server, of_many_lengths(texts[:6], 30, 60), runs)
-    after = state(server)
+    after = server.state()
     server.plant("")
 
     assert outcome.wrong_tokens() == []

@@ -40,10 +40,6 @@ def change(server, **values):
     return requests.post(f"{server.url}/set_internal_state", json=body, timeout=30)
 
 
-def state(server):
-    return server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
-
-
 def metrics(server):
     """Value of every sample whose name is ours, by the sample as it is written."""
     lines = re.findall(r"^(sglang:spec_dynamic_\S+) (\S+)$", server.get("/metrics"), re.M)
@@ -60,7 +56,7 @@ def total(server, name, *labels):
 
 
 def test_it_measured_and_leaves_no_trace_of_it(server, texts):
-    status = state(server)
+    status = server.state()
     assert status["policy"] == "auto"
     assert status["auto"]["step_choices"] == [0, 1, 2]
     assert sum(status["steps"].values()) < 20, "but for what SGLang warms up with"
@@ -94,13 +90,13 @@ def test_it_decides_by_itself_and_says_why(server, texts):
     outcome_tokens = outcome.wrong_tokens()
 
     assert outcome_tokens == []
-    auto = state(server)["auto"]
+    auto = server.state()["auto"]
     assert 0.1 < auto["estimated_speed_up"] < 10
 
 
 def test_thresholds_are_changed_while_it_serves(server, texts):
     assert change(server, disable_batch_threshold=3, switch_min_dwell=1).json() == [True]
-    assert state(server)["settings"] == {
+    assert server.state()["settings"] == {
         "dynamic": "threshold",
         "disable_batch_threshold": 3,
         "enable_batch_threshold": 2,
@@ -128,14 +124,14 @@ def sample(server, name):
     ],
 )
 def test_a_wrong_value_is_answered_with_the_reason(server, values, words):
-    before = state(server)["settings"]
+    before = server.state()["settings"]
     answer = change(server, **values)
     if words is None:  # Not ours: SGLang's own refusal.
         assert answer.json() == [False]
     else:
         assert answer.status_code == 400
         assert words in answer.text
-    assert state(server)["settings"] == before
+    assert server.state()["settings"] == before
 
 
 def test_our_keys_go_with_sglangs(server):
@@ -159,7 +155,7 @@ def test_a_refusal_changes_nothing_of_sglangs_and_is_told_once(server):
     theirs_is_wrong = {"no_such_key": 1, "speculative_switch_margin": 0.3}
     answer = requests.post(url, json={"server_args": theirs_is_wrong}, timeout=30)
     assert answer.json() == [False]
-    assert state(server)["settings"]["switch_margin"] == 0.02
+    assert server.state()["settings"]["switch_margin"] == 0.02
 
 
 def test_the_commands(server, capsys):
@@ -220,7 +216,7 @@ def test_a_calibration_is_used_in_place_of_measuring(server, start_server, train
     assert "Timed both modes" not in other.log.read_text()
     (answer,) = other.generate([texts[0].prompt], max_new_tokens=30)
     assert answer.token_ids == texts[0].answer[:30]
-    assert state(other)["policy"] == "auto"
+    assert other.state()["policy"] == "auto"
 
 
 def test_two_ranks_decide_alike(start_probed, texts):
@@ -246,5 +242,5 @@ def test_two_ranks_decide_alike(start_probed, texts):
             break
     assert len(mine) >= 500
     assert mine == theirs
-    assert state(server)["auto"]["step_time_factors"], "rank 0's are in force on both"
+    assert server.state()["auto"]["step_time_factors"], "rank 0's are in force on both"
     assert {step.speculative for step in mine} == {True, False}

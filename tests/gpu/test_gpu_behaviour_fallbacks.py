@@ -18,7 +18,7 @@ def test_a_server_that_captures_nothing(start_probed, texts, runs):
     )
     outcome = serve(server, of_many_lengths(texts[:10], 20, 60), runs)
     server.wait_until_idle()
-    told = server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
+    told = server.state()
     log = server.log.read_text()
     server.stop()
 

@@ -105,8 +105,7 @@ def test_a_full_extend_in_each_plain_step(start_probed, texts):
 
 
 def _switches(server):
-    state = server.get("/server_info")["internal_states"][0]["speculative_dynamic_state"]
-    return sum(state["switches"].values())
+    return sum(server.state()["switches"].values())
 
 
 def test_sglangs_globals_are_as_before(server, texts):

@@ -43,11 +43,7 @@ def wrong_draft_position(in_force: InForce) -> None:
 
 def tokens_of_the_row_before(in_force: InForce) -> None:
     """An entry that waited beside others is computed from the token of the one before."""
-
-    def change(rows: Any) -> Any:
-        return rows._replace(tokens=rows.tokens.roll(1, dims=0))
-
-    _write_other(in_force, change)
+    _write_other(in_force, lambda rows: rows._replace(tokens=rows.tokens.roll(1, dims=0)))
 
 
 def _write_other(in_force: InForce, change: Callable[[Any], Any]) -> None:
