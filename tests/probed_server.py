@@ -131,7 +131,10 @@ class ProbedServer(LiveServer):
         steps: dict[str, list[Path]] = {}
         for path in sorted(self._watched.iterdir()):
             steps.setdefault(path.name.split("-")[0], []).append(path)
-        for paths in steps.values():
+        complete = list(steps.values())
+        if complete and len(complete[-1]) < len(complete[0]):
+            complete.pop()  # It still ran on a rank when the watch ended.
+        for paths in complete:
             ranks = [torch.load(path) for path in paths]
             for rid in ranks[0]:
                 yield rid, [entries[rid] for entries in ranks]

@@ -26,7 +26,12 @@ def install(folder: str) -> None:
         result = original(worker, batch, *args, **kwargs)
         if wanted:
             name = f"{next(numbers):06d}-rank{worker.ps.tp_rank}.pt"
-            torch.save(_entries(worker, batch, lengths), out / name)
+            whole = out.with_name(name)
+            torch.save(_entries(worker, batch, lengths), whole)
+            try:
+                whole.rename(out / name)
+            except FileNotFoundError:  # With overlap a step runs on when its requests have ended.
+                whole.unlink()
         return result
 
     SpecV2Worker.forward_batch_generation = forward
