@@ -43,7 +43,7 @@ class SpecV2Config:
         disable_batch_threshold: N, in requests; speculation stops above it. ``threshold`` needs
             it, nothing else takes it.
         enable_batch_threshold: M, in requests; speculation resumes at or under it. Left out, it
-            becomes N − max(1, N // 8), but at least 1: no batch being decoded is smaller.
+            follows from N, see :func:`enable_threshold_of`.
         switch_min_dwell: decode steps from one switch to the next, at least; for ``threshold`` and
             ``auto``, which does not wait longer than costs a plain step.
         switch_margin: how much faster speculation has to be before it begins, 0 to 1; for ``auto``.
@@ -78,8 +78,8 @@ class SpecV2Config:
             del given["switch_margin"]  # A default contradicts nothing.
         _check_together(given, _FLAG_NAMES)
         if self.disable_batch_threshold is not None and self.enable_batch_threshold is None:
-            n = self.disable_batch_threshold
-            object.__setattr__(self, "enable_batch_threshold", max(1, n - max(1, n // 8)))
+            follows = enable_threshold_of(self.disable_batch_threshold)
+            object.__setattr__(self, "enable_batch_threshold", follows)
 
     @classmethod
     def from_server_args(
@@ -91,6 +91,12 @@ class SpecV2Config:
             ConfigError: a value or a combination is impossible; names the flag or variable.
         """
         return resolve(given_options(server_args), environ)
+
+
+def enable_threshold_of(disable_threshold: int) -> int:
+    """Where speculation resumes unless that was given, in requests, for a disable threshold N:
+    N − max(1, N // 8), but at least 1, since no batch being decoded is smaller."""
+    return max(1, disable_threshold - max(1, disable_threshold // 8))
 
 
 def given_options(server_args: Any) -> dict[str, Any]:

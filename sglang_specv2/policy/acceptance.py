@@ -47,8 +47,6 @@ class Acceptance:
         self._buckets: dict[int, list[FadingMean]] = {}
         self._age = 0.0  # Of what is known of batch sizes other than those seen, in half-lives.
         self._plain_steps = 0  # Since the last observation.
-        self.observed = 0
-        """Verified requests so far."""
 
     def observe(self, batch_size: int, accepted_drafts: Iterable[int], steps: int) -> None:
         """Enter one speculative step.
@@ -61,7 +59,6 @@ class Acceptance:
         outcomes = list(accepted_drafts)
         if not outcomes:
             return
-        self.observed += len(outcomes)
         own = self._bucket(batch_size)
         counted = min(len(outcomes), MOST_OF_A_STEP)
         share = counted / len(outcomes)

@@ -11,7 +11,6 @@ from sglang_specv2.policy.acceptance import Acceptance
 from sglang_specv2.policy.base import Cause, Decision, Mode, require_at_least, require_live
 from sglang_specv2.policy.cost import PLAIN, StepTimes
 
-DEFAULT_MARGIN = 0.02
 PROBE_SHARE = 0.005
 """Share of the time that probes may cost, as estimated."""
 PLAIN_PROBE_SHARE = 0.001
@@ -110,6 +109,13 @@ class AutoPolicy:
         self._since_plain_probe = 0
         self._rarer = 1  # Plain probes come so many times more rarely than they could.
         self._until_look = _LOOK_EVERY_STEPS
+
+    def continue_from(self, earlier: AutoPolicy) -> None:
+        """Go on where a policy with the same choices ended, with this one's margin and dwell: its
+        choice in force, and what its probes cost."""
+        own = self.margin, self.min_dwell
+        vars(self).update(vars(earlier))
+        self.margin, self.min_dwell = own
 
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""

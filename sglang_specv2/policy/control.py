@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sglang_specv2.config import SpecV2Config
+from sglang_specv2.config import SpecV2Config, enable_threshold_of
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.policy import Acceptance, CostModel, LiveCost, Policy, build
+from sglang_specv2.policy import Acceptance, AutoPolicy, CostModel, LiveCost, Policy, build
+from sglang_specv2.policy.threshold import ThresholdPolicy
 
 CODES = {"never": 0, "always": 1, "threshold": 2, "auto": 3}
 """Policy → the number that stands for it."""
@@ -27,11 +28,11 @@ SETTABLE = (
 """Fields of :class:`SpecV2Config` that can change while serving; over HTTP with the prefix."""
 
 
-_THRESHOLDS = ("disable_batch_threshold", "enable_batch_threshold")
-_MEANT_FOR = {
-    "threshold": (*_THRESHOLDS, "switch_min_dwell"),
-    "auto": ("switch_margin", "switch_min_dwell"),
+_OWN = {
+    "threshold": ("disable_batch_threshold", "enable_batch_threshold"),
+    "auto": ("switch_margin",),
 }
+_MEANT_FOR = {policy: (*own, "switch_min_dwell") for policy, own in _OWN.items()}
 
 
 class PolicyControl:
@@ -62,19 +63,27 @@ class PolicyControl:
         self.policy: Policy = build(config, acceptance, choices, self.cost)
         self._kept: dict[str, Any] = {}
         """Thresholds and margin as they were last in force; another policy has none."""
+        self._auto: AutoPolicy | None = None  # The last one that was in force.
         self._keep()
 
     def change(self, values: Mapping[str, Any]) -> None:
         """Put another policy in force, or leave everything as it is and raise; see
         :meth:`planned`."""
-        self.config, self.policy = self.planned(values)
+        self.config, policy = self.planned(values)
+        # Which settings changed says nothing about what the batches and the machine were like.
+        if isinstance(policy, AutoPolicy) and self._auto is not None:
+            policy.continue_from(self._auto)
+        elif isinstance(policy, ThresholdPolicy) and isinstance(self.policy, ThresholdPolicy):
+            policy.continue_from(self.policy)
+        self.policy = policy
         self._keep()
 
     def planned(self, values: Mapping[str, Any]) -> tuple[SpecV2Config, Policy]:
         """The settings and the policy that :meth:`change` would put in force.
 
         A threshold alone means policy ``threshold``, a margin alone ``auto``, as at start; what is
-        not given stays as it was, also through a time with another policy.
+        not given stays as it was, also through a time with another policy. An enable threshold
+        that followed from the disable threshold goes on following it.
 
         Args:
             values: numbers by the names in :data:`SETTABLE`, with the prefix.
@@ -84,15 +93,23 @@ class PolicyControl:
         """
         given = {self._field(name): value for name, value in values.items()}
         old = self.config
-        dynamic = _policy_of(given.pop("dynamic")) if "dynamic" in given else _implied(given)
+        asked = _policy_of(given.pop("dynamic")) if "dynamic" in given else _implied(given)
+        dynamic = asked or old.dynamic
+        for name, value in given.items():
+            if name not in _MEANT_FOR.get(dynamic, ()):
+                meant_for = " or ".join(p for p, names in _MEANT_FOR.items() if name in names)
+                raise ConfigError(
+                    f"{PREFIX}{name} {value} contradicts policy {dynamic}: expected {meant_for}; "
+                    "leave one of them out"
+                )
         new: dict[str, Any] = {
-            "dynamic": dynamic or old.dynamic,
+            "dynamic": dynamic,
             "draft_sync": old.draft_sync,
             "switch_min_dwell": old.switch_min_dwell,
         }
-        if new["dynamic"] == "threshold" and "disable_batch_threshold" not in given:
-            new |= {name: self._kept.get(name) for name in _THRESHOLDS}
-        elif new["dynamic"] == "auto":
+        if dynamic == "threshold":
+            new |= {name: self._kept.get(name) for name in _OWN["threshold"]}
+        elif dynamic == "auto":
             new["switch_margin"] = self._kept.get("switch_margin", old.switch_margin)
             new["step_choices"] = old.step_choices
         config = SpecV2Config(**(new | given))
@@ -100,8 +117,14 @@ class PolicyControl:
         return config, build(config, self._acceptance, self._choices, self.cost)
 
     def _keep(self) -> None:
-        for name in _MEANT_FOR.get(self.config.dynamic, ()):
-            self._kept[name] = getattr(self.config, name)
+        config = self.config
+        self._kept |= {name: getattr(config, name) for name in _OWN.get(config.dynamic, ())}
+        if config.disable_batch_threshold is not None and (
+            config.enable_batch_threshold == enable_threshold_of(config.disable_batch_threshold)
+        ):
+            self._kept["enable_batch_threshold"] = None  # It follows, also the next one.
+        if isinstance(self.policy, AutoPolicy):
+            self._auto = self.policy
 
     def _field(self, name: str) -> str:
         field = name.removeprefix(PREFIX)
@@ -124,7 +147,7 @@ def _implied(given: Mapping[str, Any]) -> str | None:
 
 def _policy_of(code: Any) -> str:
     for policy, number in CODES.items():
-        if code in (number, policy):
+        if code == number and not isinstance(code, bool):
             return policy
     listed = ", ".join(f"{number} ({policy})" for policy, number in CODES.items())
     raise ConfigError(f"{PREFIX}dynamic: expected one of {listed}, got {code!r}")

@@ -37,6 +37,10 @@ class ThresholdPolicy:
         self._mode: Mode | None = None
         self._steps_since_switch: int | None = None
 
+    def continue_from(self, earlier: ThresholdPolicy) -> None:
+        """Take over mode and dwell from the policy that this one replaces."""
+        self._mode, self._steps_since_switch = earlier._mode, earlier._steps_since_switch
+
     def decide(self, batch_size: int, context_tokens: int = 0) -> Decision:
         """See :class:`~sglang_specv2.policy.base.Policy`."""
         require_live(batch_size)

@@ -21,9 +21,9 @@ from sglang_specv2.step_clock import StepClock
 from sglang_specv2.step_learning import EVERY_STEPS, StepLearning
 
 
-def measured(factors, curve=CURVES["convex"]):
-    """Step times that are wrong by a factor for each number of draft steps."""
-    right = cost_model(curve, choices=tuple(factors))
+def measured(factors, curve=CURVES["convex"], noise=0.0, seed=0):
+    """Step times that are wrong by a factor for each number of draft steps, and by noise."""
+    right = cost_model(curve, noise, seed, tuple(factors))
     points = [
         Point(p.batch_size, p.context_tokens, {k: t * factors[k] for k, t in p.step_s.items()})
         for p in right.points
@@ -193,9 +193,9 @@ class LearningServer(Server):
         return decision
 
 
-def learning_server(factors, seed=1, curve=CURVES["convex"]):
+def learning_server(factors, seed=1, curve=CURVES["convex"], noise=0.0):
     """Its choices are those that have a factor."""
-    cost = LiveCost(measured(factors, curve))
+    cost = LiveCost(measured(factors, curve, noise, seed))
     policy = AutoPolicy(cost, Acceptance(steps=2), tuple(factors), MARGIN, DWELL)
     return LearningServer(policy, curve, seed)
 
@@ -207,6 +207,14 @@ def test_regret_is_small_though_the_start_measured_wrong(factors, n, rate):
     learning.run(n, rate, 40_000)
 
     assert learning.run(n, rate, 4000) >= 0.975 * best_fixed(learning.curve, n, rate)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_regret_in_each_phase_though_every_point_was_measured_with_noise(seed):
+    s = learning_server({0: 1.0, 2: 1.0}, seed, noise=0.03)
+    for n, rate in [(1, 0.7), (16, 0.7), (24, 0.7), (64, 0.7)]:
+        s.run(n, rate, 5000)
+        assert s.run(n, rate, 5000) >= 0.98 * best_fixed(s.curve, n, rate)
 
 
 def test_without_learning_the_same_start_costs_more():

@@ -58,6 +58,7 @@ class Server:
     seed: int = 1
     alike: bool = False
     tokens: float = 0.0
+    expected_tokens: float = 0.0
     seconds: float = 0.0
     switches: int = 0
     modes: list = field(default_factory=list)
@@ -79,6 +80,7 @@ class Server:
         if decision.mode is Mode.PLAIN:
             self.policy.acceptance.step_without_drafts()
             self.tokens += n
+            self.expected_tokens += n
             self.seconds += plain_s(n)
             return decision
         if self.alike:
@@ -87,6 +89,7 @@ class Server:
             accepted = [self.accepted(decision.steps, rate) for _ in range(n)]
         self.waiting.append((n, accepted, decision.steps))
         self.tokens += n + sum(accepted)
+        self.expected_tokens += n * sum(rate**place for place in range(decision.steps + 1))
         self.seconds += self.curve(n) if decision.steps == 2 else (plain_s(n) + self.curve(n)) / 2
         return decision
 
@@ -147,15 +150,7 @@ def test_regret_where_the_requests_of_a_step_are_alike(n):
     assert sum(reached) / len(reached) >= 0.98
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_noisy_measurements_cost_no_more_than_the_noise(seed):
-    s = server("convex", noise=0.03, seed=seed)
-    for n, rate in [(1, 0.7), (16, 0.7), (24, 0.7), (64, 0.7)]:
-        s.run(n, rate, 2000)
-        assert s.run(n, rate, 2000) >= (0.98 - 2 * 0.03) * best_fixed(s.curve, n, rate)
-
-
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(
     name=st.sampled_from(sorted(CURVES)),
     walk=st.lists(
@@ -167,12 +162,10 @@ def test_never_slower_than_the_worse_mode_by_more_than_the_probe_budget(name, wa
     worst_seconds = 0.0
     for n, rate, steps in walk:
         worse = n * min(1 / plain_s(n), (1 + rate + rate * rate) / s.curve(n))
-        before = s.tokens
+        before = s.expected_tokens  # What was accepted in fact has its luck.
         s.run(n, rate, steps)
-        worst_seconds += (s.tokens - before) / worse
-    # A random acceptance may lie under its rate for a while.
-    luck = 3 * (len(s.modes) ** 0.5) * 20e-3
-    assert s.seconds <= worst_seconds * 1.01 + luck
+        worst_seconds += (s.expected_tokens - before) / worse
+    assert s.seconds <= 1.01 * worst_seconds + 5 * s.policy.cost.resume_s
 
 
 def test_probes_cost_less_than_a_hundredth():
@@ -434,7 +427,6 @@ def test_what_was_seen_before_many_plain_steps_counts_less():
 def test_what_nobody_counts_changes_nothing():
     acceptance = Acceptance(steps=2)
     acceptance.observe(8, [], 2)
-    assert acceptance.observed == 0
     assert acceptance.accept_length(8, 2) == pytest.approx(1.96)
 
 
