@@ -27,10 +27,12 @@ def resolve_tokens(original: Callable[..., Any], processor: Any, result: Any, ba
     plain = is_plain(result)
     processor.metrics_reporter.specv2_result_is_plain = plain
     if not plain:
+        # The step that overlapped a request's last one has its row; SGLang does not count it.
+        running = [None if req.is_retracted or req.finished() else req for req in batch.reqs]
         tokens = original(processor, result, batch)
         observe = getattr(processor.model_worker, "specv2_observe", None)
         if observe is not None:
-            observe(batch.reqs, result)
+            observe(running, result)
         return tokens
     counted = [
         (req, req.spec_verify_ct, list(req.spec_correct_drafts_histogram)) for req in batch.reqs

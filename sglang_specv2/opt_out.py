@@ -7,13 +7,15 @@ batch the requests that opted out go along with the others, and what they accept
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
 KEY = "speculative"
+
+_MOST_TOLD = 16
+_told: set[str] = set()
+"""Values that were neither true nor false, in words. Clients choose them, so they are bounded."""
 
 
 def opted_out(request: Any) -> bool:
@@ -25,19 +27,14 @@ def opted_out(request: Any) -> bool:
     return asked is False
 
 
-@lru_cache(maxsize=16)
 def _tell(asked: str) -> None:
-    """A line for each value, not for each request and step."""
+    """A line for each value, not for each request and step, and for no more than a few."""
+    if asked in _told or len(_told) == _MOST_TOLD:
+        return
+    _told.add(asked)
     logger.warning(
         'custom_params: expected "%s" to be true or false, got %s; such requests are treated like '
         "any other.",
         KEY,
         asked,
     )
-
-
-def counting(requests: Sequence[Any], accepted: Sequence[int]) -> list[int]:
-    """The outcomes of those that did not opt out."""
-    return [
-        drafts for request, drafts in zip(requests, accepted, strict=True) if not opted_out(request)
-    ]

@@ -36,7 +36,9 @@ class StepLog:
         self._metrics: DynamicMetrics | None = None
         self._began_s: float | None = None
         self._followed_s: dict[Mode, float] = {}
-        self._last_line = float("-inf")
+        self._last_line_s = float("-inf")
+        self._told = mode  # In the log, by the last line about it.
+        self._untold: Decision | None = None  # The last switch, while a line would be too soon.
         self._told_of_eager = False
         self._policy_counts = (0, 0.0)
 
@@ -52,6 +54,8 @@ class StepLog:
         if self._metrics is not None:
             for name in ("disable_batch_threshold", "enable_batch_threshold", "switch_margin"):
                 self._metrics.set(name, settings.get(name, float("nan")))
+            if settings.get("dynamic") != "auto":
+                self._metrics.set("estimated_speed_up", float("nan"))
 
     def launched(self, decision: Decision, selection: Selection, began_s: float) -> None:
         """A decode step was launched that began at ``began_s``, by ``time.perf_counter``."""
@@ -59,7 +63,9 @@ class StepLog:
         if decision.mode is not self.mode:
             self.counters.switches[decision.mode.value] += 1
             self._add("switches", 1, decision.mode.value, decision.cause.value)
-            self._line(decision)
+            self._untold = decision
+        if self._untold is not None:
+            self._tell(self._untold)
         self.mode, self.batch_size = decision.mode, selection.batch_size
         self.draft_steps = self._steps_of(decision)
         self.counters.steps[selection.key.family] += 1
@@ -94,26 +100,30 @@ class StepLog:
         self._began_s = None
 
     def verified(
-        self, batch_size: int, accepted: Sequence[int], counting: Sequence[int], steps: int
+        self,
+        rows: Sequence[int],
+        accepted: Sequence[int],
+        counting: Sequence[int],
+        steps: int,
     ) -> None:
         """The outcome of a speculative step is on the CPU.
 
         Args:
-            batch_size: requests in that step.
-            accepted: drafts accepted, of each request.
+            rows: drafts accepted, of each row of that step's batch.
+            accepted: the same without rows of requests that had ended before.
             counting: the same of the requests that enter the acceptance.
             steps: draft steps of that verify.
         """
         self.counters.verified(list(accepted))
-        self.acceptance.observe(batch_size, counting, steps)
+        self.acceptance.observe(len(rows), counting, steps)
         if self._metrics is None:
             return
         labels = Mode.SPECULATIVE.value, steps
-        self._add("tokens", len(accepted) + sum(accepted), *labels)
+        self._add("tokens", len(rows) + sum(rows), *labels)
         self._add("verifies", len(accepted))
         self._add("drafted_tokens", steps * len(accepted))
         self._add("accepted_drafts", sum(accepted))
-        length = self.acceptance.accept_length(batch_size, steps)
+        length = self.acceptance.accept_length(len(rows), steps)
         self._metrics.set("accept_length", length)
         self._metrics.set("accept_rate", (length - 1) / steps)
 
@@ -164,8 +174,13 @@ class StepLog:
         if self._metrics is not None:
             self._metrics.add(name, amount, *labels)
 
-    def _line(self, decision: Decision) -> None:
-        now = time.monotonic()
-        if now - self._last_line >= _LOG_INTERVAL_S:
-            self._last_line = now
-            logger.info("Decode is %s now: %s.", decision.mode.value, decision.reason)
+    def _tell(self, switch: Decision) -> None:
+        """A line about the last switch, as soon as the line before is old enough; none where it
+        leads back to what that one said."""
+        now_s = time.monotonic()
+        if now_s - self._last_line_s < _LOG_INTERVAL_S:
+            return
+        self._untold = None
+        if switch.mode is not self._told:
+            self._told, self._last_line_s = switch.mode, now_s
+            logger.info("Decode is %s now: %s.", switch.mode.value, switch.reason)

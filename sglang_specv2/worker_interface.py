@@ -15,7 +15,7 @@ from sglang_specv2.config import SpecV2Config
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.metrics import DynamicMetrics
-from sglang_specv2.opt_out import counting
+from sglang_specv2.opt_out import opted_out
 from sglang_specv2.policy import AutoPolicy
 from sglang_specv2.policy.control import PolicyControl
 from sglang_specv2.step_log import StepLog
@@ -63,14 +63,21 @@ class WorkerInterface:
         """Receives the outcome of each speculative step once it is on the CPU.
 
         Args:
-            requests: of the step's batch.
+            requests: of the step's batch, None in place of those that had ended before it.
             result: SGLang's GenerationBatchResult of the step.
         """
-        accepted = result.num_correct_drafts_per_req_cpu
+        rows = result.num_correct_drafts_per_req_cpu
+        verified = [
+            (request, drafts)
+            for request, drafts in zip(requests, rows, strict=True)
+            if request is not None
+        ]
+        accepted = [drafts for _, drafts in verified]
+        counting = [drafts for request, drafts in verified if not opted_out(request)]
         steps = self.speculative_num_steps
         if self.topk == 1:  # It may be another tier's by now.
             steps = result.speculative_num_draft_tokens - 1
-        self.step_log.verified(len(accepted), accepted, counting(requests, accepted), steps)
+        self.step_log.verified(rows, accepted, counting, steps)
         checked = getattr(result, NAN_CHECK, None)
         if checked is not None:
             self.step_log.checked_for_nan(int(checked.isnan().sum()))

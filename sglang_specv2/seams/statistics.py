@@ -48,6 +48,8 @@ SEAMS: tuple[Seam, ...] = (
         {
             "spec_verify_ct": ("attribute", "verifies of a request"),
             "spec_correct_drafts_histogram": ("attribute", "what they accepted"),
+            "is_retracted": ("attribute", "rows whose outcome SGLang does not count"),
+            "finished": ("(self)", "rows whose outcome SGLang does not count"),
         },
         why=_COUNTS,
         until=_COUNT_API,

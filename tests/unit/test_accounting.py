@@ -28,11 +28,17 @@ class Processor:
         self.observed.append(outcome)
 
 
+def request(verify_count, histogram, *, retracted=False, finished=False):
+    return SimpleNamespace(
+        spec_verify_ct=verify_count,
+        spec_correct_drafts_histogram=histogram,
+        is_retracted=retracted,
+        finished=lambda: finished,
+    )
+
+
 def requests():
-    return [
-        SimpleNamespace(spec_verify_ct=3, spec_correct_drafts_histogram=[1, 2]),
-        SimpleNamespace(spec_verify_ct=0, spec_correct_drafts_histogram=[]),
-    ]
+    return [request(3, [1, 2]), request(0, [])]
 
 
 def resolve(processor, result, batch):
@@ -54,6 +60,17 @@ def test_a_verify_counts_and_is_observed():
     assert [request.spec_verify_ct for request in batch.reqs] == [4, 1]
     assert [r.spec_correct_drafts_histogram for r in batch.reqs] == [[1, 2, 1], [1]]
     assert processor.observed == [(batch.reqs, result)]
+
+
+@pytest.mark.parametrize("ended", ["retracted", "finished"])
+def test_rows_of_requests_that_had_ended_are_not_observed(ended):
+    running, over = request(3, [1, 2]), request(0, [], **{ended: True})
+    processor, batch = Processor(), SimpleNamespace(reqs=[over, running])
+
+    result = VerifyResult()
+    accounting.resolve_tokens(resolve, processor, result, batch)
+
+    assert processor.observed == [([None, running], result)]
 
 
 def test_a_plain_step_is_no_verify():

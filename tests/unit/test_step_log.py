@@ -80,13 +80,13 @@ def test_steps_tokens_and_seconds_by_mode(log, registry, clock):
     launched(log, PLAIN, selection("plain", 5))
     clock.now += 0.004
     launched(log, PLAIN, selection("plain", 5))
-    log.verified(4, [2, 0, 1, 1], [2, 0, 1, 1], 2)
+    log.verified([2, 0, 1, 1, 0], [2, 0, 1, 1], [2, 0, 1, 1], 2)  # The fifth had ended before.
 
     speculative = {"mode": "speculative", "draft_steps": "2"}
     plain = {"mode": "plain", "draft_steps": "0"}
     assert value(registry, "steps_total", **speculative) == 1
     assert value(registry, "steps_total", **plain) == 2
-    assert value(registry, "tokens_total", **speculative) == 8
+    assert value(registry, "tokens_total", **speculative) == 9
     assert value(registry, "tokens_total", **plain) == 10
     assert value(registry, "seconds_total", **speculative) == pytest.approx(0.010)
     assert value(registry, "seconds_total", **plain) == pytest.approx(0.004)
@@ -127,7 +127,7 @@ def test_idle_time_is_nobodys(log, clock):
 
 def test_accept_rate_never_exceeds_one_and_off_steps_do_not_enter(log, registry):
     for _ in range(200):
-        log.verified(4, [2, 2, 2, 2], [2, 2, 2, 2], 2)
+        log.verified([2] * 4, [2] * 4, [2] * 4, 2)
         launched(log, PLAIN, selection("plain", 4))
     assert 0.97 < value(registry, "accept_rate") <= 1
     assert 2.95 < value(registry, "accept_length") <= 3
@@ -148,6 +148,13 @@ def test_settings_are_gauges_and_nan_where_they_mean_nothing(log, registry):
     assert value(registry, "switch_margin") == 0.02
     threshold = value(registry, "disable_batch_threshold")
     assert threshold != threshold
+    log.settings_changed({"dynamic": "auto"})
+    log.estimated(1.2, 0, 0.0)
+    log.settings_changed({"dynamic": "auto"})
+    assert value(registry, "estimated_speed_up") == 1.2
+    log.settings_changed({"dynamic": "never"})
+    speed_up = value(registry, "estimated_speed_up")
+    assert speed_up != speed_up
 
 
 def test_eager_steps_and_resumes(log, registry, caplog):
@@ -170,10 +177,31 @@ def test_one_line_a_second(log, clock, caplog):
     assert 2 <= caplog.text.count("Decode is ") <= 4
 
 
+def test_the_last_line_says_what_mode_it_is_also_after_a_probe(log, clock, caplog):
+    with caplog.at_level(logging.INFO):
+        launched(log, PLAIN, selection("x", 1))
+        clock.now += 0.05
+        launched(log, SPECULATE, selection("x", 1))
+        for _ in range(30):
+            clock.now += 0.05
+            launched(log, SPECULATE, selection("x", 1))
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["Decode is plain now: large.", "Decode is speculative now: small."]
+
+
+def test_what_went_and_came_back_within_a_second_gets_no_second_line(log, clock, caplog):
+    with caplog.at_level(logging.INFO):
+        for decision in (PLAIN, SPECULATE, PLAIN):
+            launched(log, decision, selection("x", 1))
+        clock.now += 5
+        launched(log, PLAIN, selection("x", 1))
+    assert [record.getMessage() for record in caplog.records] == ["Decode is plain now: large."]
+
+
 def test_without_metrics_nothing_is_kept_but_counts(clock):
     log = StepLog(Mode.PLAIN, Acceptance(2), 2)
     launched(log, PLAIN, selection("plain", 3))
-    log.verified(1, [1], [1], 2)
+    log.verified([1], [1], [1], 2)
     log.estimated(1.0, 1, 1.0)
     assert log.counters.plain_tokens == 3
     assert log.counters.switches == {}

@@ -11,6 +11,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 from cuda_graphs import CaptureSizes
+from sglang_specv2 import opt_out
 from sglang_specv2 import worker as worker_module
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.capture_width import rows_per_request
@@ -212,6 +213,18 @@ def test_verifies_are_counted_when_their_outcome_is_known(worker):
     assert worker.specv2_status()["accept_length"] == pytest.approx(2.0)
 
 
+def test_a_verify_of_a_request_that_had_ended_is_not_counted(worker):
+    request = SimpleNamespace(sampling_params=SimpleNamespace(custom_params=None))
+    before = worker.step_log.acceptance.accept_length(2, 2)
+    for _ in range(50):
+        worker.specv2_observe([None, None], verified([0, 0]))
+    assert worker.step_log.acceptance.accept_length(2, 2) == before
+    worker.specv2_observe([None, request], verified([0, 2]))
+
+    assert worker.specv2_status()["verifies"] == 1
+    assert worker.specv2_status()["accept_length"] == 3
+
+
 @pytest.mark.parametrize("field", ["hidden_states", "topk_p", None])
 def test_a_draft_that_came_out_nan_is_counted_and_told_once(worker, batch, caplog, field):
     if field:
@@ -311,15 +324,21 @@ def test_a_batch_whose_requests_all_opted_out_is_plain(worker, batch, calls):
     assert worker.specv2_status()["switches"] == {"plain": 1}
 
 
-def test_a_request_that_says_neither_true_nor_false_is_told_of_once_for_each_value(caplog):
+def test_a_request_that_says_neither_true_nor_false_is_told_of_once_for_each_value(
+    caplog, monkeypatch
+):
     def request(custom):
         return SimpleNamespace(sampling_params=SimpleNamespace(custom_params=custom))
 
+    monkeypatch.setattr(opt_out, "_told", set())
     for value in ("no", 0, "no", None, True, False, 0):
         assert opted_out(request({"speculative": value})) is (value is False)
     told = [record.getMessage() for record in caplog.records]
     assert ["got 'no'" in told[0], "got 0" in told[1]] == [True, True]
     assert len(told) == 2
+    for value in 3 * [*range(100)]:
+        opted_out(request({"speculative": value}))
+    assert len(caplog.records) == 16, "clients do not fill the log"
 
 
 def test_what_a_request_that_opted_out_accepts_is_not_counted(worker):
