@@ -16,20 +16,6 @@ logger = logging.getLogger(__name__)
 Captured = TypeVar("Captured")
 
 
-LEAST_FREE_GB = 0.5
-"""Less is not tried: 20 sizes of an 8B target took 0.23 GB, and a request has to fit beside."""
-
-
-def require_room(free_gb: float) -> None:
-    """Refuse a capture that would run out of memory, or leave none for serving.
-
-    Raises:
-        MemoryError: says how much is free, and how much is wanted.
-    """
-    if free_gb < LEAST_FREE_GB:
-        raise MemoryError(f"{free_gb:.2f} GB free where at least {LEAST_FREE_GB} GB are wanted")
-
-
 class CaptureFailures:
     """Runs captures, and does with their failures what ``--speculative-capture-failure`` says.
 
@@ -45,7 +31,12 @@ class CaptureFailures:
         self.reasons: list[str] = []
 
     def attempt(
-        self, what: str, capture: Callable[[], Captured], *, required: bool = False
+        self,
+        what: str,
+        capture: Callable[[], Captured],
+        *,
+        required: bool = False,
+        without: str = "those steps run eagerly, and slower",
     ) -> Captured | None:
         """What ``capture`` returns, or None where it failed and the server goes on without.
 
@@ -53,6 +44,7 @@ class CaptureFailures:
             what: names what is captured, in the plural.
             capture: leaves nothing of its own behind when it raises.
             required: there is no step without it, so that a failure always refuses.
+            without: what the server is like then, for the log.
 
         Raises:
             CaptureError: it failed, and the server is not to start.
@@ -74,5 +66,5 @@ class CaptureFailures:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         self.reasons.append(f"{what}: {reason}")
-        logger.warning("Without %s, those steps run eagerly, and slower. Got %s", what, reason)
+        logger.warning("Without %s, %s. Got %s", what, without, reason)
         return None

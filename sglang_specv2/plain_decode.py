@@ -21,10 +21,10 @@ from sglang.srt.model_executor.cuda_graph_config import (
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-from sglang.srt.utils.common import get_available_gpu_memory
 
 from cuda_graphs import CaptureSizes
-from sglang_specv2.capture_failures import CaptureFailures, require_room
+from sglang_specv2.capture_failures import CaptureFailures
+from sglang_specv2.capture_room import free_gb, require_room
 
 logger = logging.getLogger(__name__)
 
@@ -71,11 +71,11 @@ class PlainDecodeRuntime:
 
     def _capture(self, failures: CaptureFailures) -> None:
         runner = self._model_runner
-        before_gb = get_available_gpu_memory(runner.device, runner.gpu_id)
+        before_gb = free_gb(runner)
         start = time.perf_counter()
 
         def capture() -> tuple[Any, PlainDecodeGraphRunner]:
-            require_room(self._least_free_gb())
+            require_room(runner)
             with _target_without_speculation(runner):
                 attn_backend = runner._get_attention_backend(init_new_workspace=True)
                 return attn_backend, PlainDecodeGraphRunner(runner, attn_backend)
@@ -85,25 +85,12 @@ class PlainDecodeRuntime:
             return
         self.attn_backend, self._graph_runner = captured
         self.capture_s = time.perf_counter() - start
-        self.memory_gb = before_gb - get_available_gpu_memory(runner.device, runner.gpu_id)
+        self.memory_gb = before_gb - free_gb(runner)
         logger.info(
             "Captured %d plain decode graphs in %.2f s, %.2f GB.",
             len(self._graph_runner.capture_bs),
             self.capture_s,
             self.memory_gb,
-        )
-
-    def _least_free_gb(self) -> float:
-        """Of all ranks: a capture holds collectives, so either all of them try or none does."""
-        runner = self._model_runner
-        distributed = runner.tp_group.world_size > 1
-        return float(
-            get_available_gpu_memory(
-                runner.device,
-                runner.gpu_id,
-                distributed=distributed,
-                cpu_group=runner.tp_group.cpu_group if distributed else None,
-            )
         )
 
     def can_replay(self, forward_batch: Any) -> bool:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from sglang.srt.runtime_context import get_context
 from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 
+from sglang_specv2.capture_failures import CaptureFailures
+from sglang_specv2.capture_room import require_room
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.errors import ConfigError
 
@@ -27,12 +30,14 @@ class StepTiers:
     Args:
         worker: the EAGLE worker, with the graphs it was started with.
         choices: numbers of draft steps; 0, the plain step, is not one of speculation's.
+        failures: decides what becomes of a capture that fails.
 
     Raises:
+        CaptureError: graphs of a choice could not be captured.
         ConfigError: a choice is above what the server was started with, or drafts are trees.
     """
 
-    def __init__(self, worker: Any, choices: Iterable[int]) -> None:
+    def __init__(self, worker: Any, choices: Iterable[int], failures: CaptureFailures) -> None:
         self._configured = configured = worker.speculative_num_steps
         wanted = sorted(set(choices) - {0, configured})
         if wanted and (wanted[-1] > configured or worker.topk > 1):
@@ -44,16 +49,26 @@ class StepTiers:
         self._worker = worker
         self._states = {configured: _current(worker)}
         for steps in wanted:
-            with rows_per_request(worker.draft_worker.draft_runner, steps + 1):
-                self._states[steps] = worker.build_adaptive_runtime_state(steps, steps + 1)
+            state = failures.attempt(
+                f"the graphs of speculation with {steps} draft steps",
+                partial(self._build, steps),
+                without="policy auto chooses among the others",
+            )
+            if state is not None:
+                self._states[steps] = state
         # It logs a line for each swap, and a policy may swap many times a second.
         if wanted:
-            logging.getLogger(type(worker).__mro__[1].__module__).addFilter(_is_no_swap)
+            logging.getLogger(worker.apply_runtime_state.__module__).addFilter(_is_no_swap)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """In order."""
+        """The numbers of draft steps that there are graphs for, in order."""
         return tuple(sorted(self._states))
+
+    def _build(self, steps: int) -> SpecRuntimeState:
+        require_room(self._worker.target_worker.model_runner)
+        with rows_per_request(self._worker.draft_worker.draft_runner, steps + 1):
+            return self._worker.build_adaptive_runtime_state(steps, steps + 1)
 
     @property
     def attn_backends(self) -> tuple[Any, ...]:

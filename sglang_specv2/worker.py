@@ -110,7 +110,8 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
             logger.exception("Without plain graphs this server always speculates.")
             return
         self.selector = self._build_selector(self._speculative_sizes)
-        choices = self.config.step_choices or (0, self.speculative_num_steps)
+        asked = self.config.step_choices or (0, self.speculative_num_steps)
+        choices = tuple(steps for steps in asked if steps in (0, *self.tiers.steps))
         cost = self._step_times(choices) if self.config.dynamic == "auto" else None
         self.control = PolicyControl(
             self.config, self.step_log.acceptance, choices, cost, self._refuse
@@ -123,7 +124,7 @@ class SpecV2Worker(WorkerInterface, EAGLEWorkerV2):
         """Everything that plain steps need beside the speculative graphs."""
         target, draft = self.target_worker.model_runner, self.draft_worker
         with self._draft_context():
-            self.tiers = StepTiers(self, self.config.step_choices or ())
+            self.tiers = StepTiers(self, self.config.step_choices or (), self._capture_failures)
             self.draft_sync, choice = build_draft_sync(
                 self, self.config.draft_sync, self._capture_failures
             )

@@ -21,6 +21,7 @@ from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 from sglang_specv2.batch_state import preserved
 from sglang_specv2.capture_failures import CaptureFailures
+from sglang_specv2.capture_room import require_room
 from sglang_specv2.capture_width import rows_per_request
 from sglang_specv2.draft_sync.base import DraftSync
 from sglang_specv2.errors import CaptureError
@@ -71,7 +72,12 @@ class OneTokenExtend:
                 required=True,
             )
             # SGLang leaves the runner at None before it captures, and so does a failure.
-            failures.attempt("the draft extend of one token", draft._capture_cuda_graphs)
+
+            def capture() -> None:
+                require_room(worker.target_worker.model_runner)
+                draft._capture_cuda_graphs()
+
+            failures.attempt("the draft extend of one token", capture)
             self._state = _ExtendState.of(draft)
         graphs = self._state.graph_runner
         if len(failures.reasons) > failed_before:

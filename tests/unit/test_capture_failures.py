@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from sglang_specv2.capture_failures import LEAST_FREE_GB, CaptureFailures, require_room
+from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.errors import CaptureError
 
 
@@ -69,14 +69,3 @@ def test_what_was_half_captured_is_given_back_before_the_server_goes_on():
         assert alive[0]() is None
     finally:
         gc.enable()
-
-
-def test_too_little_memory_is_not_tried():
-    require_room(LEAST_FREE_GB)
-    with pytest.raises(
-        CaptureError, match=r"got MemoryError: 0\.31 GB free where at least 0\.5 GB"
-    ):
-        CaptureFailures().attempt("the plain decode graphs", lambda: require_room(0.31))
-    failures = CaptureFailures("eager")
-    assert failures.attempt("the plain decode graphs", lambda: require_room(0.31)) is None
-    assert "0.31 GB free" in failures.reasons[0]
