@@ -1,5 +1,7 @@
 """The NVIDIA GPUs of this machine, through NVML (nvidia-ml-py)."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -37,6 +39,31 @@ def find() -> list[Gpu]:
     Raises:
         NoGpuError: there is none, or no driver, or nvidia-ml-py is not installed.
     """
+    return _look_at(None)
+
+
+def visible(environ: Mapping[str, str] | None = None) -> list[Gpu]:
+    """Those that ``CUDA_VISIBLE_DEVICES`` leaves to this process; all without it.
+
+    Raises:
+        NoGpuError: as :func:`find`, or it names one that is not there.
+    """
+    named = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
+    return _look_at(None if named is None else [n.strip() for n in named.split(",") if n.strip()])
+
+
+def held_back(gpu: Mapping[str, Any]) -> str | None:
+    """How the clock of a GPU, given by the fields of :class:`Gpu`, is held down; None if not."""
+    if not gpu["throttled"]:
+        return None
+    return (
+        f"{gpu['name']} is held back by {', '.join(gpu['throttled'])} at {gpu['sm_mhz']} of "
+        f"{gpu['max_sm_mhz']} MHz"
+    )
+
+
+def _look_at(names: list[str] | None) -> list[Gpu]:
+    """GPUs by their number in the driver's order or their UUID; None: all."""
     try:
         import pynvml
     except ImportError:
@@ -47,7 +74,14 @@ def find() -> list[Gpu]:
         raise NoGpuError(f"no NVIDIA driver answers ({error})") from None
     try:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        if names is None:
+            names = [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(int(name))
+            if name.isdecimal()
+            else pynvml.nvmlDeviceGetHandleByUUID(name)
+            for name in names
+        ]
         if not handles:
             raise NoGpuError("the NVIDIA driver lists no GPU")
         return [_look(pynvml, handle, driver) for handle in handles]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from sglang_specv2 import gpus
 from sglang_specv2.calibration import file
+from sglang_specv2.calibration.file import Calibration
 from sglang_specv2.calibration.measure import Step, measure
 from sglang_specv2.calibration.subject import provenance, subject_of
 from sglang_specv2.config import SpecV2Config
+from sglang_specv2.errors import ConfigError
 from sglang_specv2.policy import CostModel
+
+logger = logging.getLogger(__name__)
 
 _SIZES_WITHOUT_GRAPHS = (1, 4, 16, 64)
 
@@ -31,16 +37,33 @@ def step_times(
         ConfigError: the file cannot be used.
         UnsupportedError: there is nothing to measure with.
     """
-    if config.calibration is not None:
-        cost = file.read(Path(config.calibration), subject_of(worker))
-    else:
-        cost = measure(worker, _sizes(worker), step, choices)
+    group, first = worker.target_worker.model_runner.tp_group, worker.ps.tp_rank == 0
+    measured = None
+    if config.calibration is None:
+        measured = measure(worker, _sizes(worker), step, choices)
+    told = _first_ranks(worker, config, measured) if first else None
     # Ranks that decide by different numbers would run different steps.
-    group = worker.target_worker.model_runner.tp_group
-    cost = CostModel.from_dict(group.broadcast_object(cost.as_dict(), src=0))
-    if config.calibration_out is not None and worker.ps.tp_rank == 0:
-        file.write(Path(config.calibration_out), cost, subject_of(worker), provenance())
-    return cost
+    told = group.broadcast_object(told, src=0)
+    if isinstance(told, str):
+        raise ConfigError(told)
+    return CostModel.from_dict(told)
+
+
+def _first_ranks(worker: Any, config: SpecV2Config, measured: CostModel | None) -> Any:
+    """The step times as JSON has them, or why there are none in words; the other ranks wait."""
+    subject = subject_of(worker)
+    try:
+        if measured is None:
+            found = file.read(Path(cast(str, config.calibration)), subject)
+        else:
+            found = Calibration(measured, provenance())
+        if config.calibration_out is not None:
+            file.write(Path(config.calibration_out), found, subject)
+    except ConfigError as error:
+        return str(error)
+    for words in filter(None, map(gpus.held_back, found.provenance.get("gpus", ()))):
+        logger.warning("Step times were taken while %s: calibrate again when it is not.", words)
+    return found.cost.as_dict()
 
 
 def _sizes(worker: Any) -> list[int]:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.policy import CostModel
@@ -64,14 +64,20 @@ class Subject:
         ]
 
 
-def write(path: Path, cost: CostModel, subject: Subject, provenance: Mapping[str, Any]) -> None:
+class Calibration(NamedTuple):
+    """Step times, and the circumstances: date, driver, commit, clocks …, anything JSON holds."""
+
+    cost: CostModel
+    provenance: Mapping[str, Any]
+
+
+def write(path: Path, calibration: Calibration, subject: Subject) -> None:
     """Write a calibration file, all or nothing.
 
     Args:
         path: file to make or replace.
-        cost: the step times.
+        calibration: the step times.
         subject: what they were measured on.
-        provenance: date, driver, commit, clocks …: anything JSON holds.
 
     Raises:
         ConfigError: the file cannot be written there.
@@ -80,8 +86,8 @@ def write(path: Path, cost: CostModel, subject: Subject, provenance: Mapping[str
         "format": FORMAT,
         "sglang_specv2": __version__,
         "subject": asdict(subject),
-        "provenance": dict(provenance),
-        "step_times": cost.as_dict(),
+        "provenance": dict(calibration.provenance),
+        "step_times": calibration.cost.as_dict(),
     }
     try:
         descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -95,8 +101,8 @@ def write(path: Path, cost: CostModel, subject: Subject, provenance: Mapping[str
         ) from error
 
 
-def read(path: Path, subject: Subject) -> CostModel:
-    """The step times of a calibration file that was measured on ``subject``.
+def read(path: Path, subject: Subject) -> Calibration:
+    """A calibration file that was measured on ``subject``.
 
     Raises:
         ConfigError: there is no such file, it is broken, or it was measured on something else;
@@ -126,13 +132,16 @@ def read(path: Path, subject: Subject) -> CostModel:
             f"{'; '.join(differences)}; {remedy}"
         )
     try:
-        return CostModel.from_dict(content.get("step_times"))
+        cost = CostModel.from_dict(content.get("step_times"))
     except ConfigError as error:
         raise ConfigError(f"calibration {path}: {error}") from error
+    return Calibration(cost, content.get("provenance") or {})
 
 
 def _subject(data: Any) -> Subject | None:
     names = {field.name for field in fields(Subject)}
     if not isinstance(data, dict) or set(data) != names:
+        return None
+    if not isinstance(data["capture_sizes"], list):
         return None
     return Subject(**{**data, "capture_sizes": tuple(data["capture_sizes"])})

@@ -40,9 +40,9 @@ def subject_of(worker: Any) -> Subject:
 
 
 def provenance() -> dict[str, Any]:
-    """Date, commit, and the GPUs as they are right after the measurement."""
+    """Date, commit, and the GPUs of this process as they are right after the measurement."""
     try:
-        found = gpus.find()
+        found = gpus.visible()
     except gpus.NoGpuError:
         found = []
     return {

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sglang_specv2 import compat, cpu, hook
+from sglang_specv2 import compat, cpu, gpus, hook
 from sglang_specv2.cli import serve
 from sglang_specv2.errors import ConfigError
 
@@ -48,10 +48,16 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
         raise ConfigError(
             f"--out {args.out}: expected a file in a folder that is there, got no {args.out.parent}"
         )
-    if any(argument.partition("=")[0] == "--speculative-calibration" for argument in sglang_argv):
+    given = {argument.partition("=")[0] for argument in sglang_argv}
+    if "--speculative-calibration" in given:
         raise ConfigError(
             "calibrate: --speculative-calibration FILE: expected flags to measure "
             "with, got a file of step times; leave it out"
+        )
+    if "--speculative-dynamic" in given:
+        raise ConfigError(
+            "calibrate: --speculative-dynamic: expected none, since step times are for policy "
+            "auto; leave it out"
         )
     os.environ.pop(_FROM, None)
     sglang_argv, on_cpu = serve.plan(sglang_argv, cpu_asked=args.cpu)
@@ -94,10 +100,5 @@ def _summary(content: dict[str, Any]) -> list[str]:
             f"{point['batch_size']:>8}  {point['context_tokens']:>11}  {1e3 * plain:>8.2f}  "
             f"{1e3 * speculative:>14.2f}  {speculative / plain:>23.2f}"
         )
-    for gpu in content["provenance"]["gpus"]:
-        if gpu["throttled"]:
-            rows.append(
-                f"careful: {gpu['name']} was held back by {', '.join(gpu['throttled'])} at "
-                f"{gpu['sm_mhz']} of {gpu['max_sm_mhz']} MHz; measure again when it is not"
-            )
-    return rows
+    held_back = filter(None, map(gpus.held_back, content["provenance"]["gpus"]))
+    return rows + [f"careful: {words}; measure again when it is not" for words in held_back]

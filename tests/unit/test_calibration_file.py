@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sglang_specv2.calibration.file import Subject, read, write
+from sglang_specv2.calibration.file import Calibration, Subject, read, write
 from sglang_specv2.errors import ConfigError
 from sglang_specv2.policy import CostModel, Point
 
@@ -33,12 +33,14 @@ COST = CostModel([Point(1, context, {0: 5e-3, 2: 8e-3}) for context in (100, 100
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "calibration.json"
-    write(path, COST, SUBJECT, {"date": "2026-01-01"})
+    write(path, Calibration(COST, {"date": "2026-01-01"}), SUBJECT)
     return path
 
 
 def test_what_was_written_is_read(file):
-    assert read(file, SUBJECT).points == COST.points
+    cost, provenance = read(file, SUBJECT)
+    assert cost.points == COST.points
+    assert provenance == {"date": "2026-01-01"}
     assert json.loads(file.read_text())["provenance"] == {"date": "2026-01-01"}
     assert [path.name for path in file.parent.iterdir()] == ["calibration.json"]
 
@@ -80,6 +82,10 @@ def test_a_file_cut_short_is_refused(file, share):
         (lambda data: [data], "expected format 1, got list"),
         (lambda data: data | {"format": 2}, "expected format 1, got 2"),
         (lambda data: data | {"subject": {"gpu": "x"}}, "expected what it was measured on"),
+        (
+            lambda data: data | {"subject": data["subject"] | {"capture_sizes": None}},
+            "expected what it was measured on",
+        ),
         (lambda data: data | {"step_times": None}, "step times: expected points"),
         (lambda data: data | {"step_times": {"points": [], "resume_s": 0}}, "at least one batch"),
     ],
@@ -99,4 +105,4 @@ def test_no_file_is_said(tmp_path):
 
 def test_no_place_to_write_is_said(tmp_path):
     with pytest.raises(ConfigError, match="expected a place to write to"):
-        write(tmp_path / "no" / "folder.json", COST, SUBJECT, {})
+        write(tmp_path / "no" / "folder.json", Calibration(COST, {}), SUBJECT)

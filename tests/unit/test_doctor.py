@@ -160,7 +160,7 @@ class Nvml(ModuleType):
     def __init__(self, count=1, fails=None):
         super().__init__("pynvml")
         self.count, self.fails, self.open = count, fails, 0
-        self.readings = {}
+        self.readings, self.names = {}, {}
 
     def __getattr__(self, name):
         if name == self.fails:
@@ -187,10 +187,16 @@ class Nvml(ModuleType):
             "nvmlShutdown": lambda: setattr(self, "open", self.open - 1),
             "nvmlDeviceGetCount": lambda: self.count,
             "nvmlSystemGetDriverVersion": lambda: "580.1",
-            "nvmlDeviceGetHandleByIndex": lambda i: i,
+            "nvmlDeviceGetHandleByIndex": self.by_index,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: int(uuid.removeprefix("GPU-")),
             "nvmlDeviceGetMemoryInfo": lambda handle: self.Memory,
-            "nvmlDeviceGetName": lambda handle: b"NVIDIA H200",
+            "nvmlDeviceGetName": lambda handle: self.names.get(handle, b"NVIDIA H200"),
         }.get(name, not_supported)
+
+    def by_index(self, index):
+        if index >= self.count:
+            raise self.NVMLError("Invalid Argument")
+        return index
 
 
 def test_gpus(monkeypatch):
@@ -222,6 +228,37 @@ def test_power_and_clocks_and_what_holds_them_back(monkeypatch):
     assert (gpu.power_w, gpu.power_limit_w) == (650.5, 700.0)
     assert (gpu.sm_mhz, gpu.max_sm_mhz) == (1200, 1980)
     assert gpu.throttled == ("SwPowerCap",)
+
+
+@pytest.mark.parametrize(
+    ("named", "names"),
+    [
+        (None, ["first", "second", "third"]),
+        ("2", ["third"]),
+        ("GPU-1, 0", ["second", "first"]),
+    ],
+)
+def test_gpus_that_this_process_may_use(monkeypatch, named, names):
+    nvml = Nvml(count=3)
+    nvml.names = {0: b"first", 1: b"second", 2: b"third"}
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    environ = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
+    assert [gpu.name for gpu in gpus.visible(environ)] == names
+
+
+@pytest.mark.parametrize("named", ["", "7"])
+def test_none_that_it_may_use(monkeypatch, named):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(count=3))
+    with pytest.raises(gpus.NoGpuError):
+        gpus.visible({"CUDA_VISIBLE_DEVICES": named})
+
+
+def test_a_clock_that_is_held_down_in_words():
+    reading = {"name": "NVIDIA H200", "sm_mhz": 1200, "max_sm_mhz": 1980}
+    assert gpus.held_back(reading | {"throttled": ()}) is None
+    assert gpus.held_back(reading | {"throttled": ("SwPowerCap", "SyncBoost")}) == (
+        "NVIDIA H200 is held back by SwPowerCap, SyncBoost at 1200 of 1980 MHz"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 NVML_CLOCK_SM = 1
+nvmlClocksThrottleReasonSwPowerCap = 4
 _millijoules = 0
 
 
@@ -59,3 +60,7 @@ def nvmlDeviceGetClockInfo(handle, clock):
 
 def nvmlDeviceGetMaxClockInfo(handle, clock):
     return 1980
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    return nvmlClocksThrottleReasonSwPowerCap
