@@ -12,8 +12,8 @@ from typing import Any
 from sglang_specv2.errors import SpecV2Error
 from sglang_specv2.introspection import STATE_KEY
 
-API_KEY = "SGLANG_SPECV2_API_KEY"
-"""Variable that holds the key of the server, so that it need not stand on the command line."""
+API_KEY, ADMIN_API_KEY = "SGLANG_SPECV2_API_KEY", "SGLANG_SPECV2_ADMIN_API_KEY"
+"""Variables that hold the keys of the server, so that they need not stand on the command line."""
 
 
 class ServerAnswerError(SpecV2Error):
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key",
         default=os.environ.get(API_KEY),
-        help=f"the server's --admin-api-key or --api-key (default: ${API_KEY})",
+        help=f"the server's --api-key, or its --admin-api-key where that is its only one (default: "
+        f"${API_KEY})",
     )
 
 
@@ -76,7 +77,10 @@ def request(url: str, path: str, api_key: str | None, body: Any = None) -> Any:
 
 def _words(url: str, error: urllib.error.HTTPError) -> str:
     if error.code in (401, 403):
-        return f"{url}: the server wants its API key (status {error.code}); give --api-key"
+        return (
+            f"{url}: the server wants its API key (status {error.code}); give --api-key, and "
+            "--admin-api-key to change what a server with both is to do"
+        )
     text = error.read().decode(errors="replace")
     try:
         said = json.loads(text)

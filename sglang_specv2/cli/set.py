@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from sglang_specv2.cli import http, status
@@ -47,6 +48,11 @@ def add_parser(commands: Any) -> None:
         "means policy threshold, a margin alone policy auto.",
     )
     http.add_arguments(parser)
+    parser.add_argument(
+        "--admin-api-key",
+        default=os.environ.get(http.ADMIN_API_KEY),
+        help=f"the server's, where it has one beside --api-key (default: ${http.ADMIN_API_KEY})",
+    )
     parser.add_argument("--policy", choices=CODES, help="the policy from the next step on")
     for flag, (field, kind, metavar, text) in _FLAGS.items():
         parser.add_argument(flag, dest=field, type=kind, metavar=metavar, help=text)
@@ -72,7 +78,8 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
     if not values:
         raise ConfigError(f"set: expected --policy or one of {', '.join(_FLAGS)}, got nothing")
     http.states(args.url, args.api_key)
-    updated = http.request(args.url, "/set_internal_state", args.api_key, {"server_args": values})
+    key = args.admin_api_key or args.api_key
+    updated = http.request(args.url, "/set_internal_state", key, {"server_args": values})
     if not all(updated):
         raise http.ServerAnswerError(
             f"{args.url}: the server refused without a reason; see its log"

@@ -10,6 +10,7 @@ import pytest
 
 import cuda_graphs
 import sglang_specv2
+from sglang_specv2.cli.main import main
 
 KEY, ADMIN_KEY = "key-of-clients", "key-of-the-operator"
 
@@ -49,6 +50,14 @@ def test_the_state_tells_no_key(guarded):
 
     assert KEY not in str(told)
     assert ADMIN_KEY not in str(told)
+
+
+def test_the_command_that_changes_settings_takes_both_keys(guarded, capsys):
+    change = ["set", "--url", guarded.url, "--api-key", KEY, "--policy", "always"]
+    assert main(change) == 2
+    assert "give --api-key, and --admin-api-key" in capsys.readouterr().err
+    assert main([*change, "--admin-api-key", ADMIN_KEY]) == 0
+    assert "policy        always" in capsys.readouterr().out
 
 
 def calls(tree):

@@ -79,6 +79,7 @@ def test_tiers_of_draft_steps_change_no_token(server, texts, runs):
                 expected = min(predicted[row.position], step.stride)
                 accepts.setdefault(step.stride, []).append(row.accepted == expected)
     assert len(accepts[2]) >= 10
+    assert "Switch adaptive runtime state" not in server.log.read_text(), "a line for each swap"
     swaps = server.get("/server_info")["internal_states"][0]
     assert swaps["speculative_num_steps"] in (1, 2)
     assert all(map(all, accepts.values()))
@@ -187,7 +188,8 @@ def test_requests_opt_out(server, texts):
 
 
 def test_metrics_add_up_and_survive_scrapes_between_switches(server, texts):
-    before = {name: total(server, name) for name in ("steps", "tokens", "switches", "verifies")}
+    names = "steps", "tokens", "switches", "verifies", "accepted_drafts"
+    before = {name: total(server, name) for name in names}
     outcome = serve(server, of_many_lengths(texts, 40, 120), random_runs(3, 4))
     server.wait_until_idle()
     outcome.require_right()
@@ -196,8 +198,13 @@ def test_metrics_add_up_and_survive_scrapes_between_switches(server, texts):
     tokens = sum(row.accepted for step in outcome.steps for row in step.rows)
     assert total(server, "tokens") - before["tokens"] >= tokens
     assert total(server, "switches") - before["switches"] >= outcome.switches()
-    verified = sum(len(step.rows) for step in outcome.steps if step.speculative)
-    assert total(server, "verifies") - before["verifies"] >= verified
+    told = [answer.meta for answer in outcome.answers.values()]
+    for name, of_request in (
+        ("verifies", "spec_verify_ct"),
+        ("accepted_drafts", "spec_num_correct_drafts"),
+    ):
+        counted = sum(meta.get(of_request, 0) for meta in told)
+        assert total(server, name) - before[name] == counted > 0
     assert 0 <= metrics(server)[sample(server, "accept_rate")] <= 1
     written = {re.match(r"[^{]+", s)[0] for s in metrics(server)}
     assert written <= set(NAMES)
@@ -234,6 +241,10 @@ def test_two_ranks_decide_alike(start_probed, texts):
             assert change(server, disable_batch_threshold=3, switch_min_dwell=2).ok
         if round_number == 20:
             assert change(server, switch_margin=0.0).ok
+        if round_number == 15:
+            refused = change(server, disable_batch_threshold=24)
+            assert refused.status_code == 400
+            assert "is never crossed" in refused.text
         for future in waiting:
             future.result()
         mine += [step for step in server.new_steps(0) if step.rows]
