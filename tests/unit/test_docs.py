@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from sglang_specv2 import gates
-from sglang_specv2.benchmark import labels
+from sglang_specv2.benchmark import labels, statistics
 from sglang_specv2.benchmark.figures import draw_all
+from sglang_specv2.benchmark.load import Load
 from sglang_specv2.benchmark.results import Results
 from sglang_specv2.benchmark.tables import Comparison, timeline_figures
 from sglang_specv2.draft_sync.proposals import NAN_CHECK_STEPS
@@ -125,7 +126,9 @@ H200_REPORTS = [
         "[rounds](measured/auto-fa3-2.2/rounds.jsonl)",
         "[rounds](measured/auto-fa3-1.4/rounds.jsonl)",
         "[rounds](measured/auto-fa3-1.4-280e6f4/rounds.jsonl)",
+        "[rounds](measured/auto-fa3-1.4-627c856/rounds.jsonl)",
         "[rounds](measured/auto-triton-1.4/rounds.jsonl)",
+        "[rounds](measured/auto-triton-1.4-627c856/rounds.jsonl)",
     ],
 )
 def test_the_ratios_of_auto_are_those_of_the_rounds(link):
@@ -144,6 +147,39 @@ def test_the_ratios_of_auto_are_those_of_the_rounds(link):
     shown = [[*setup, *by_level(comparison, figure, 2), link] for figure in figures]
     rows = [row for row in cells(page("measurements.md")) if row[-1] == link and len(row) == 10]
     assert rows == shown
+
+
+@pytest.mark.parametrize(
+    ("attention", "length", "folders"),
+    [
+        ("triton", "2.2", ["auto-triton-2.2"]),
+        ("triton", "1.4", ["auto-triton-1.4", "auto-triton-1.4-627c856"]),
+        ("fa3", "2.2", ["auto-fa3-2.2", "timelines-fa3"]),
+        ("fa3", "1.4", ["auto-fa3-1.4", "auto-fa3-1.4-280e6f4", "auto-fa3-1.4-627c856"]),
+    ],
+)
+def test_the_ratios_of_auto_in_all_rounds_together(attention, length, folders):
+    runs = [Comparison(Results.existing(ROOT / "docs/measured" / name)) for name in folders]
+    assert {run.settings["attention_backend"] for run in runs} == {attention}
+    assert {run.settings["simulate_accept_length"] for run in runs} == {float(length)}
+    shown, rounds = [], set()
+    for level in LEVELS:
+        rates = {
+            arm: {
+                (folder, number): rate
+                for folder, run in zip(folders, runs, strict=True)
+                for number, rate in run.values(arm, Load("closed", level)).items()
+            }
+            for arm in ("none", "stock", "auto")
+        }
+        if not rates["auto"]:
+            shown.append("–")
+            continue
+        better = max(("none", "stock"), key=lambda arm: statistics.median(rates[arm].values()))
+        shown.append(f"{statistics.paired_ratio(rates['auto'], rates[better]).value:.3f}")
+        rounds.add(len(rates["auto"].keys() & rates[better].keys()))
+    counted = str(min(rounds)) if len(rounds) == 1 else f"{min(rounds)} to {max(rounds)}"
+    assert [attention, length, counted, *shown] in cells(page("measurements.md"))
 
 
 @pytest.mark.parametrize(
@@ -177,6 +213,7 @@ def test_the_ratios_of_off_are_those_of_the_rounds(link):
         ("measured/timelines-triton", "square", "5 s"),
         ("benchmarks/h200-8b-fa3-accept-2.2", "ramp", "2.8 s"),
         ("benchmarks/h200-8b-fa3-accept-2.2", "square", "5.2 s"),
+        ("measured/timelines-fa3", "ramp", "2.8 s"),
     ],
 )
 def test_the_ratios_over_time_are_those_of_the_lines(folder, timeline, seconds):
