@@ -54,7 +54,7 @@ def visible(environ: Mapping[str, str] | None = None) -> list[Gpu]:
 
 def held_back(gpu: Mapping[str, Any]) -> str | None:
     """How the clock of a GPU, given by the fields of :class:`Gpu`, is held down; None if not."""
-    if not gpu["throttled"]:
+    if not gpu.get("throttled"):
         return None
     return (
         f"{gpu['name']} is held back by {', '.join(gpu['throttled'])} at {gpu['sm_mhz']} of "

@@ -18,6 +18,7 @@ class Display:
         self._arms, self._loads = arms, loads
         self._rates: dict[tuple[str, str], list[float]] = {}
         self._failed: dict[str, str] = {}
+        self._left_out: set[tuple[str, str]] = set()
         self._total = self._done = 0
 
     @contextmanager
@@ -47,8 +48,11 @@ class Display:
         self.say(f"    FAILED {reason}; the other arms go on")
 
     def left_out(self, arm: str, what: str) -> None:
-        self._done += 1
-        self.say(f"    left out, no time for {arm}, {what}")
+        """Told at the first round of ``what`` that does not fit; the report counts the rounds."""
+        self.done()
+        if (arm, what) not in self._left_out:
+            self._left_out.add((arm, what))
+            self.say(f"    left out, no time for more of {arm}, {what}")
 
     def cells(self) -> Iterator[list[str]]:
         """Rows of the table so far: an arm, then its median at each load."""
@@ -118,10 +122,6 @@ class LiveDisplay(Display):
     def failed(self, arm: str, reason: str, fewer: int) -> None:
         super().failed(arm, reason, fewer)
         self._progress.update(self._task, total=self._total)
-
-    def left_out(self, arm: str, what: str) -> None:
-        self._progress.advance(self._task)
-        self.say(f"left out, no time for {arm}, {what}")
 
 
 def make(arms: Sequence[str], loads: Sequence[Load]) -> Display:

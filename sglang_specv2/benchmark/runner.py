@@ -233,31 +233,38 @@ class Runner:
             # Arms that are compared within a round are all measured in it, also again.
             for station in (s for s in present if s.speed):
                 measure = partial(self._round, load=load, number=number)
-                self._one(servers, station, load.label, measure)
+                self._one(servers, station, load.label, f"round {number + 1}", measure)
         for name, number in self._timeline_rounds():
             for station in [station for station, _ in servers.values()]:
                 if self._lacks_timeline(station, name, number):
                     measure = partial(self._timeline, name=name, number=number)
-                    self._one(servers, station, name, measure)
+                    self._one(servers, station, name, f"round {number + 1}", measure)
         for number, length in self._batches():
             for station in [station for station, _ in servers.values()]:
                 if self._lacks_recovery(station, number, length):
                     measure = partial(self._recovery, length=length)
-                    self._one(servers, station, f"recovery after {length}", measure)
+                    what = f"recovery after {length}"
+                    self._one(servers, station, what, f"batch {number + 1}", measure)
 
     def _one(
         self,
         servers: dict[str, tuple[Station, ArmServer]],
         station: Station,
         what: str,
+        which: str,
         measure: Callable[[Station, ArmServer], None],
     ) -> None:
-        """One measurement, if it is likely to fit the time that is left."""
+        """One measurement, if it is likely to fit the time that is left.
+
+        Args:
+            what: is measured, and takes about as long each time.
+            which: of them this one is.
+        """
         _, server = servers[station.name]
         if not self._fits((station.name, what), self._durations_s.get(what, 0.0)):
             self._display.left_out(station.name, what)
             return
-        self._display.doing(f"{station.name}, {what}")
+        self._display.doing(f"{station.name}, {what}, {which}")
         began = time.monotonic()
         with self._or_drop(servers, station, server):
             measure(station, server)

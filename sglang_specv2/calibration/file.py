@@ -135,7 +135,8 @@ def read(path: Path, subject: Subject) -> Calibration:
         cost = CostModel.from_dict(content.get("step_times"))
     except ConfigError as error:
         raise ConfigError(f"calibration {path}: {error}") from error
-    return Calibration(cost, content.get("provenance") or {})
+    provenance = content.get("provenance")
+    return Calibration(cost, provenance if isinstance(provenance, dict) else {})
 
 
 def _subject(data: Any) -> Subject | None:

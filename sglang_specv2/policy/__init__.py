@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from sglang_specv2.config import SpecV2Config
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.options import DYNAMICS
 from sglang_specv2.policy.acceptance import Acceptance
 from sglang_specv2.policy.auto import AutoPolicy
 from sglang_specv2.policy.base import Cause, Decision, Mode, Policy
@@ -67,16 +66,8 @@ def build(
                 "with --speculative-dynamic auto or --speculative-calibration"
             )
         return AutoPolicy(cost, acceptance, choices, config.switch_margin, config.switch_min_dwell)
-    if config.dynamic != "threshold":
-        raise ConfigError(
-            f"dynamic: expected {', '.join(DYNAMICS)}, got {config.dynamic!r}; take one"
-        )
-    if config.disable_batch_threshold is None or config.enable_batch_threshold is None:
-        raise ConfigError(
-            "dynamic threshold: expected a disable and an enable batch threshold, got "
-            f"{config.disable_batch_threshold} and {config.enable_batch_threshold}; "
-            "give --speculative-disable-batch-threshold N, from which the other follows"
-        )
+    assert config.disable_batch_threshold is not None, "checked by the configuration"
+    assert config.enable_batch_threshold is not None, "follows from the other"
     return ThresholdPolicy(
         config.disable_batch_threshold, config.enable_batch_threshold, config.switch_min_dwell
     )

@@ -41,5 +41,8 @@ def test_the_live_table_holds_medians_and_a_full_bar():
 def test_what_is_left_out_is_said(kind, capsys):
     display = kind(["none"], LOADS)
     with display.shown(1):
-        display.left_out("none", "C=64")
-    assert "left out, no time for none, C=64" in capsys.readouterr().out
+        for what in ("C=64", "C=64", "C=8"):
+            display.left_out("none", what)
+    out = capsys.readouterr().out
+    assert out.count("left out, no time for more of none, C=64") == 1
+    assert out.count("left out, no time for more of none, C=8") == 1

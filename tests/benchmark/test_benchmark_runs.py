@@ -11,7 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sglang_specv2.benchmark import runner
 from sglang_specv2.benchmark.results import RECOVERY, ROUNDS, STARTS, TIMELINE, Results
+from sglang_specv2.cli import bench
+from sglang_specv2.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = Path(__file__).resolve().parent / "fake_sglang"
@@ -240,15 +243,23 @@ def test_the_wave_shows_clients_and_modes(in_turn):
     assert {line["mode"] for line in none} == {None}
 
 
-def test_a_time_limit_leaves_out_and_names_what_does_not_fit(tmp_path):
-    options = (*QUICK, "--arms", "none", "--rounds", "400", "--timeline", "none")
+@pytest.mark.parametrize(
+    ("limit_s", "told"),
+    [("8", "left out, no time for more of none, C=4"), ("2", "left out, no time for: none")],
+)
+def test_a_time_limit_leaves_out_and_names_what_does_not_fit(
+    tmp_path, monkeypatch, capsys, limit_s, told
+):
+    monkeypatch.setenv("PYTHONPATH", environment({}, gpu=False)["PYTHONPATH"])
+    monkeypatch.setattr(runner, "_START_GUESS_S", 1.0)
+    monkeypatch.setattr(runner, "_END_S", 1.0)
+    monkeypatch.setattr(bench, "_interruptible", lambda: None)
+    options = (*QUICK, "--arms", "none", "--rounds", "4000", "--timeline", "none")
     began = time.monotonic()
-    run = start(tmp_path, *options, "--time-limit", "20")
-    output, _ = run.communicate(timeout=60)
-    assert run.returncode == 0, output
-    assert time.monotonic() - began < 25
-    assert "left out, no time for" in output
-    assert "of 400 rounds" in (tmp_path / "result" / "report.md").read_text()
+    assert main(["bench", "--out", str(tmp_path), *options, "--time-limit", limit_s]) == 0
+    assert time.monotonic() - began < 30
+    assert capsys.readouterr().out.count(told) == 1
+    assert "of 4000 rounds" in (tmp_path / "report.md").read_text()
 
 
 def test_an_unknown_flag_says_where_server_flags_go(tmp_path):

@@ -4,7 +4,6 @@ import os
 import pkgutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -135,23 +134,6 @@ def test_build_passes_the_thresholds_on():
         )
     )
     assert (policy.disable_above, policy.enable_at, policy.min_dwell) == (32, 20, 5)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {"dynamic": "sometimes"},
-            "dynamic: expected auto, threshold, always, never, got 'sometimes'",
-        ),
-        ({"dynamic": "threshold"}, "expected a disable and an enable batch threshold, got None"),
-        ({"dynamic": "threshold", "disable_batch_threshold": 8}, "got 8 and None"),
-    ],
-)
-def test_build_refuses_what_no_valid_config_holds(values, message):
-    unset = {"test_schedule": None, "disable_batch_threshold": None, "enable_batch_threshold": None}
-    with pytest.raises(ConfigError, match=message):
-        build(SimpleNamespace(**(unset | values)))
 
 
 def test_auto_needs_step_times():
