@@ -49,7 +49,8 @@ serve:  ## serve MODEL= with DRAFT=; without them the bundled pair on the CPU
 	@test -n "$(MODEL)" -o -z "$(DRAFT)" || { \
 		echo "make serve: DRAFT= needs MODEL= beside it" >&2; exit 1; }
 	@$(IN_ENVIRONMENT) -m sglang_specv2.cli.main serve $(if $(MODEL),--model-path "$(MODEL)",--cpu) \
-		$(if $(DRAFT),--speculative-draft-model-path "$(DRAFT)") $(ARGS)
+		$(if $(DRAFT),--speculative-algorithm EAGLE3 --speculative-draft-model-path "$(DRAFT)" \
+		--speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3) $(ARGS)
 
 .PHONY: benchmark
 benchmark:  ## compare plain, speculating and switching servers; SIZE=smoke needs no GPU

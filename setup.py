@@ -36,7 +36,7 @@ setup(
         "sglang": [f"sglang=={VERSIONS['SUPPORTED_SGLANG']}"],
         # What SGLang imports on a plain CPU; SGLang and torch are not among it (docs/operating.md).
         "cpu": requirements("cpu.txt"),
-        "bench": ["matplotlib>=3.8", "requests>=2.30", "rich>=13"],
+        "bench": ["aiohttp>=3.9", "matplotlib>=3.8", "requests>=2.30", "rich>=13"],
         "plots": ["matplotlib>=3.8", "rich>=13"],
         "test": ["pytest>=8", "hypothesis>=6"],
         "lint": ["ruff", "mypy"],

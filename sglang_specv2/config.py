@@ -5,6 +5,7 @@ as an environment variable (:mod:`sglang_specv2.options`). Flags and keywords wi
 This module is the only reader of those variables.
 """
 
+import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -25,6 +26,12 @@ _ONLY_FOR = dict.fromkeys(_THRESHOLDS, "threshold") | dict.fromkeys(
 )
 """Settings that mean something for one ``dynamic`` only."""
 _FLAG_NAMES = {option.field: option.flag or option.variable for option in OPTIONS}
+_VARIABLES = (
+    SWITCH,
+    *(option.variable for option in OPTIONS),
+    *(f"{SWITCH}_{name}" for name in ("CPU", "CPU_RESTARTED", "API_KEY", "ADMIN_API_KEY")),
+)
+"""All that begin with the name of the switch, those that other modules read among them."""
 
 
 class Setting(NamedTuple):
@@ -134,7 +141,7 @@ def settings(
             as not given.
 
     Raises:
-        ConfigError: a value does not parse, or an option is unknown.
+        ConfigError: a value does not parse, or an option or a variable of our name is unknown.
     """
     environ = os.environ if environ is None else environ
     unknown = sorted(set(options) - _FLAG_NAMES.keys())
@@ -142,6 +149,11 @@ def settings(
         raise ConfigError(
             f"unknown option {', '.join(unknown)}: expected one of {', '.join(_FLAG_NAMES)}"
         )
+    for name in environ:
+        if name.startswith(f"{SWITCH}_") and name not in _VARIABLES:
+            close = difflib.get_close_matches(name, _VARIABLES, 1)
+            meant = f"; did you mean {close[0]}?" if close else "; see docs/flags.md"
+            raise ConfigError(f"{name}: there is no such variable{meant}")
     found = {}
     for option in OPTIONS:
         value, source = options.get(option.field), _FLAG_NAMES[option.field]
@@ -212,15 +224,39 @@ def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> No
         )
     for name, meant_for in _ONLY_FOR.items():
         if name in values and dynamic != meant_for:
+            by = sources["dynamic"]
+            policy = f"{by} {dynamic}" if "DYNAMIC" in by.upper() else f"{by} (policy {dynamic})"
             raise ConfigError(
-                f"{sources[name]} {values[name]} contradicts {sources['dynamic']} {dynamic}: "
-                f"expected {meant_for}; leave one of them out"
+                f"{sources[name]} {values[name]} contradicts {policy}: expected {meant_for}; leave "
+                "one of them out"
             )
     if disable is not None and enable is not None and enable > disable:
         raise ConfigError(
             f"{sources['enable_batch_threshold']}: expected at most {disable}, the value of "
             f"{sources['disable_batch_threshold']}, got {enable}; speculation has to resume at or "
             "under the batch size where it stops"
+        )
+
+
+def check_step_choices(choices: Iterable[int] | None, *, num_steps: int, topk: int) -> None:
+    """Whether a server with these settings of SGLang can choose among these numbers of draft steps.
+
+    Raises:
+        ConfigError: one of them is above what the server speculates with, or drafts are trees.
+    """
+    wanted = sorted(set(choices or ()) - {0, num_steps})
+    if not wanted:
+        return
+    flag = _FLAG_NAMES["step_choices"]
+    if topk > 1:
+        raise ConfigError(
+            f"{flag}: expected 0 and {num_steps} alone, since drafts are trees "
+            f"(--speculative-eagle-topk {topk}), got {wanted[0]} too; leave it out"
+        )
+    if wanted[-1] > num_steps:
+        raise ConfigError(
+            f"{flag}: expected at most {num_steps}, the value of --speculative-num-steps, got "
+            f"{wanted[-1]}; leave it out, or raise that"
         )
 
 

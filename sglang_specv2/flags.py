@@ -9,11 +9,19 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sglang_specv2 import gates
-from sglang_specv2.config import resolve, settings, validate_against_server
+from sglang_specv2.calibration import file
+from sglang_specv2.config import (
+    SpecV2Config,
+    check_step_choices,
+    resolve,
+    settings,
+    validate_against_server,
+)
 from sglang_specv2.errors import CompatibilityError, ConfigError
 from sglang_specv2.options import OPTIONS, Option
 from sglang_specv2.patching import Undo, is_wrapped, wrap
@@ -131,11 +139,35 @@ def _take_keywords(
     original(self, *args, **kwargs)
     reasons = gates.reasons(self)
     gates.refuse_or_leave(self, reasons)
-    if not reasons and self.max_running_requests is not None:
+    if reasons:
+        return
+    if self.max_running_requests is not None:
         validate_against_server(
             config,
             max_running_requests=self.max_running_requests,
             capture_sizes=planned_capture_sizes(self),
+        )
+    num_steps = getattr(self, "speculative_num_steps", None)
+    if num_steps is not None:
+        topk = getattr(self, "speculative_eagle_topk", None) or 1
+        check_step_choices(config.step_choices, num_steps=num_steps, topk=topk)
+    if not kwargs.get("node_rank"):  # The first rank alone reads and writes files.
+        _check_files(config)
+
+
+def _check_files(config: SpecV2Config) -> None:
+    """The worker comes to them after weights and graphs.
+
+    Raises:
+        ConfigError: a calibration is none, or there is no place for one.
+    """
+    if config.calibration is not None:
+        file.parse(Path(config.calibration))
+    out = config.calibration_out
+    if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
+        raise ConfigError(
+            f"SGLANG_SPECV2_CALIBRATION_OUT: expected a file in a folder that is there, got {out}; "
+            "give another"
         )
 
 

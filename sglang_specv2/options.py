@@ -111,7 +111,7 @@ OPTIONS: tuple[Option, ...] = (
         parse=_positive_integer,
         metavar="M",
         help="Speculate again once at most M requests are being decoded "
-        "(default: N less an eighth, at least one less).",
+        "(default: N less an eighth, at least one less, but 1 at the least).",
     ),
     Option(
         field="switch_min_dwell",

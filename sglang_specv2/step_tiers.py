@@ -18,7 +18,7 @@ from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 from sglang_specv2.capture_failures import CaptureFailures
 from sglang_specv2.capture_room import require_room
 from sglang_specv2.capture_width import rows_per_request
-from sglang_specv2.errors import ConfigError
+from sglang_specv2.config import check_step_choices
 
 _SWAP = "adaptive_spec.restore"
 """What SGLang notes a swap under."""
@@ -39,13 +39,8 @@ class StepTiers:
 
     def __init__(self, worker: Any, choices: Iterable[int], failures: CaptureFailures) -> None:
         self._configured = configured = worker.speculative_num_steps
+        check_step_choices(choices, num_steps=configured, topk=worker.topk)
         wanted = sorted(set(choices) - {0, configured})
-        if wanted and (wanted[-1] > configured or worker.topk > 1):
-            raise ConfigError(
-                f"--speculative-step-choices: expected at most {configured} "
-                "(--speculative-num-steps), and only 0 and that for trees "
-                f"(--speculative-eagle-topk {worker.topk}), got {wanted[-1]}; leave it out"
-            )
         self._worker = worker
         self._states = {configured: _current(worker)}
         for steps in wanted:

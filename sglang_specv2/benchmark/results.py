@@ -75,6 +75,18 @@ class Results:
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
         return next((entry.name for entry in entries if entry.name not in ours), None)
 
+    def require_ours(self) -> None:
+        """Raises ResultError where this is no place for results."""
+        found = None
+        if self.folder.exists() and not self.folder.is_dir():
+            found = "a file"
+        elif not (self.folder / PROVENANCE).is_file():
+            found = self._foreign()
+        if found is not None:
+            raise ResultError(
+                f"{self.folder}: expected a new, empty or result folder for --out, found {found}"
+            )
+
     def provenance(self) -> dict[str, Any]:
         """Raises ResultError where it cannot be read, or lacks a setting of this version."""
         read = _object(self.folder / PROVENANCE)
@@ -94,15 +106,12 @@ class Results:
         Raises:
             ResultError: it holds another comparison, or anything else.
         """
+        self.require_ours()
         file = self.folder / PROVENANCE
         if file.is_file():
             _require_same(self.folder, self.provenance(), provenance)
             earlier = self.provenance()["runs"]
             provenance = {**provenance, "runs": [*earlier, *provenance["runs"]]}
-        elif foreign := self._foreign():
-            raise ResultError(
-                f"{self.folder}: expected a new, empty or result folder for --out, found {foreign}"
-            )
         self.logs.mkdir(parents=True, exist_ok=True)
         write_atomic(file, json.dumps(provenance, indent=2) + "\n")
 

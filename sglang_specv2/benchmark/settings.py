@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -98,13 +99,24 @@ class Settings:
             ("--prompt-tokens", self.prompt_tokens),
             ("--recovery-requests", self.recovery_requests),
             ("--recovery-matter", self.recovery_matter),
+            ("--tier-from", self.tier_from),
+            ("--threshold", 1 if self.threshold is None else self.threshold),
         ):
             _at_least(flag, (value,), 1)
+        for flag, seconds in (
+            ("--poisson-s", self.poisson_s),
+            ("--timeline-s", self.timeline_s),
+            ("--time-limit", 1.0 if self.time_limit_s is None else self.time_limit_s),
+            ("--start-timeout", self.start_timeout_s),
+            ("--round-timeout", self.round_timeout_s),
+        ):
+            _at_least(flag, (seconds,), 0.001)
         if self.timeline_rounds > 1 and not self.timelines:
             raise ConfigError("--timeline-rounds: expected a --timeline to repeat, got none")
         if not self.arms and not self.recovery_plain_tokens:
             raise ConfigError("nothing to measure: expected --arms or --recovery")
-        if self.simulate_accept_length is not None and self.simulate_accept_length < 1:
+        simulated = self.simulate_accept_length
+        if simulated is not None and not 1 <= simulated < math.inf:
             raise ConfigError(
                 "--simulate-accept-len: expected tokens per verify, at least 1, got "
                 f"{self.simulate_accept_length}"
@@ -186,5 +198,5 @@ def _known(flag: str, names: Sequence[str], known: Any) -> None:
 
 def _at_least(flag: str, values: Sequence[float], least: float) -> None:
     for value in values:
-        if value < least:
+        if not value >= least:  # NaN is neither.
             raise ConfigError(f"{flag}: expected at least {least}, got {value}")

@@ -75,6 +75,11 @@ class Prompts:
             raise ConfigError(
                 f"--output-tokens {output_tokens}: {pair.title} has a context of {context} tokens"
             )
+        if self._limit is not None and not workload.text and random_tokens > self._limit:
+            raise ConfigError(
+                f"--prompt-tokens {random_tokens}: expected at most {self._limit}, since "
+                f"{pair.title} has a context of {context} tokens, and {output_tokens} come behind"
+            )
         self._tokenizer = _load_tokenizer(pair.target) if workload.text else None
         self._vocabulary = _vocabulary_size(pair)
         self._made: dict[tuple[int, int], list[list[int]]] = {}

@@ -20,6 +20,8 @@ from sglang_specv2.version import __version__
 
 FORMAT = 1
 
+_REMEDY = "make one here with `sglang-specv2 calibrate`, or leave --speculative-calibration out"
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -108,35 +110,44 @@ def read(path: Path, subject: Subject) -> Calibration:
         ConfigError: there is no such file, it is broken, or it was measured on something else;
             names every difference.
     """
-    remedy = "make one here with `sglang-specv2 calibrate`, or leave --speculative-calibration out"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"calibration {path}: expected a file, got {error.strerror}; {remedy}"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(
-            f"calibration {path}: expected whole JSON, got a broken file ({error}); {remedy}"
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        got = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise ConfigError(f"calibration {path}: expected format {FORMAT}, got {got}; {remedy}")
-    measured = _subject(content.get("subject"))
-    if measured is None:
-        raise ConfigError(f"calibration {path}: expected what it was measured on; {remedy}")
+    measured, calibration = parse(path)
     differences = measured.differences(subject)
     if differences:
         raise ConfigError(
             f"calibration {path}: expected one of this machine and model, got one of "
-            f"{'; '.join(differences)}; {remedy}"
+            f"{'; '.join(differences)}; {_REMEDY}"
         )
+    return calibration
+
+
+def parse(path: Path) -> tuple[Subject, Calibration]:
+    """What a calibration file was measured on, and what it holds.
+
+    Raises:
+        ConfigError: there is no such file, or it is broken.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"calibration {path}: expected a file, got {error.strerror}; {_REMEDY}"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"calibration {path}: expected whole JSON, got a broken file ({error}); {_REMEDY}"
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        got = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise ConfigError(f"calibration {path}: expected format {FORMAT}, got {got}; {_REMEDY}")
+    measured = _subject(content.get("subject"))
+    if measured is None:
+        raise ConfigError(f"calibration {path}: expected what it was measured on; {_REMEDY}")
     try:
         cost = CostModel.from_dict(content.get("step_times"))
     except ConfigError as error:
         raise ConfigError(f"calibration {path}: {error}") from error
     provenance = content.get("provenance")
-    return Calibration(cost, provenance if isinstance(provenance, dict) else {})
+    return measured, Calibration(cost, provenance if isinstance(provenance, dict) else {})
 
 
 def _subject(data: Any) -> Subject | None:

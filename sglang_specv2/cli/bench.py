@@ -135,7 +135,7 @@ def add_parser(commands: Any) -> None:
         nargs="*",
         type=int,
         metavar="TOKENS",
-        help="measure acceptance after this many tokens without speculation",
+        help="measure acceptance after this many tokens without speculation; with no number, not",
     )
     add(
         "--recovery-arms",
@@ -186,6 +186,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from sglang_specv2.benchmark.session import Session
 
     folder = args.out or Path(f"benchmark-{datetime.now():%Y%m%d-%H%M%S}")
+    Results(folder).require_ours()
     pair = pairs.choose(args.shape, args.model, args.draft, Results(folder).models)
     return Session(settings, pair, folder, note=args.note, begun_s=begun_s).run()
 

@@ -44,6 +44,8 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
         ConfigError: the flags leave nothing to measure, or the file cannot be written.
     """
     compat.require()
+    if args.out.is_dir():
+        raise ConfigError(f"--out {args.out}: expected the name of a file, got a folder")
     if not args.out.parent.is_dir():
         raise ConfigError(
             f"--out {args.out}: expected a file in a folder that is there, got no {args.out.parent}"

@@ -122,7 +122,8 @@ def _resolve(report: Report, given: argparse.Namespace, gpu_expected: bool) -> A
         report.add(SECTION, State.PROBLEM, str(error))
         return None
     except Exception as error:  # noqa: BLE001  whatever SGLang raises on flags is the finding
-        state = State.PROBLEM if gpu_expected else State.NOTE
+        # Without a GPU SGLang refuses much that it takes with one, but no file is found by it.
+        state = State.PROBLEM if gpu_expected or isinstance(error, OSError) else State.NOTE
         report.add(SECTION, state, f"SGLang does not take them here: {error!r}")
         return given
 

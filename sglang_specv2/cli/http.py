@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import urllib.error
@@ -38,14 +39,20 @@ def states(url: str, api_key: str | None) -> list[dict[str, Any]]:
         ServerAnswerError: there is no server, it refused, or its worker is not ours.
     """
     answer = request(url, "/server_info", api_key)
-    found = [state.get(STATE_KEY) for state in answer.get("internal_states", [])]
-    if not found or None in found:
+    told = answer.get("internal_states") if isinstance(answer, dict) else None
+    schedulers = told if isinstance(told, list) else []
+    found = [state[STATE_KEY] for state in schedulers if isinstance(_ours(state), dict)]
+    if not found or len(found) < len(schedulers):
         raise ServerAnswerError(
             f"{url}: expected a server whose worker is sglang-specv2's, got another; was it "
             "started with --speculative-algorithm EAGLE or EAGLE3 and this plugin? "
             "`sglang-specv2 doctor` says more"
         )
     return found
+
+
+def _ours(state: Any) -> Any:
+    return state.get(STATE_KEY) if isinstance(state, dict) else None
 
 
 def request(url: str, path: str, api_key: str | None, body: Any = None) -> Any:
@@ -59,6 +66,8 @@ def request(url: str, path: str, api_key: str | None, body: Any = None) -> Any:
     headers = {"Content-Type": "application/json"}
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"
+    if api_key and not api_key.isascii():
+        raise ServerAnswerError("--api-key: expected ASCII, as HTTP headers hold, got other signs")
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers)
     try:
@@ -66,6 +75,8 @@ def request(url: str, path: str, api_key: str | None, body: Any = None) -> Any:
             return json.load(reply)
     except urllib.error.HTTPError as error:
         raise ServerAnswerError(_words(url, error)) from error
+    except http.client.InvalidURL as error:
+        raise ServerAnswerError(f"--url {url}: expected http://HOST:PORT, got {error}") from error
     except (urllib.error.URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         raise ServerAnswerError(

@@ -8,6 +8,7 @@ from sglang_specv2 import compat, cpu, gpus, hook, plugin
 from sglang_specv2.config import SWITCH, plugin_enabled
 from sglang_specv2.errors import CompatibilityError, ConfigError
 
+_DRAFT_FLAGS = ("--speculative-draft-model-path", "--speculative-algorithm")
 _MODEL_FLAGS = ("--model-path", "--model", "--config")
 _PAIR_FLAGS = (
     ("--speculative-algorithm", "EAGLE3"),
@@ -71,13 +72,20 @@ def plan(sglang_argv: list[str], *, cpu_asked: bool) -> tuple[list[str], bool]:
         The arguments, and whether the CPU engine is needed.
 
     Raises:
-        ConfigError: ``--cpu`` and another device, or the bundled pair is not installed.
+        ConfigError: ``--cpu`` and another device, a draft that nothing would use, or the bundled
+            pair is not installed.
     """
     if {"-h", "--help"}.intersection(sglang_argv):
         return sglang_argv, cpu_asked
     device = _value(sglang_argv, "--device")
     if cpu_asked and device not in (None, "cpu"):
         raise ConfigError(f"--cpu and --device {device}: expected one of them")
+    draft, algorithm = (_value(sglang_argv, flag) for flag in _DRAFT_FLAGS)
+    if draft and algorithm is None and _names_model(sglang_argv) and not _configured(sglang_argv):
+        raise ConfigError(
+            f"{_DRAFT_FLAGS[0]} {draft}: expected {_DRAFT_FLAGS[1]} EAGLE3 (or EAGLE) beside it, "
+            "since SGLang would serve without the draft; give it"
+        )
     on_cpu = cpu_asked or device == "cpu"
     if not _names_model(sglang_argv):
         on_cpu = on_cpu or (device is None and not _has_gpu())
@@ -106,6 +114,11 @@ def _bundled_pair() -> list[str]:
 def _names_model(argv: list[str]) -> bool:
     positional = bool(argv) and not argv[0].startswith("-")
     return positional or any(_value(argv, flag) is not None for flag in _MODEL_FLAGS)
+
+
+def _configured(argv: list[str]) -> bool:
+    """Whether a file of SGLang's may say what the command line does not."""
+    return _value(argv, "--config") is not None
 
 
 def _value(argv: list[str], flag: str) -> str | None:

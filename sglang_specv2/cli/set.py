@@ -8,7 +8,6 @@ from typing import Any
 
 from sglang_specv2.cli import http, status
 from sglang_specv2.errors import ConfigError
-from sglang_specv2.policy.auto import require_margin
 from sglang_specv2.policy.control import CODES, PREFIX
 
 _FLAGS: dict[str, tuple[str, type, str, str]] = {
@@ -71,8 +70,11 @@ def run(args: argparse.Namespace, sglang_argv: list[str]) -> int:
     values = {
         PREFIX + field: getattr(args, field) for field in fields if getattr(args, field) is not None
     }
-    if args.switch_margin is not None:
-        require_margin(args.switch_margin)  # JSON has no NaN, and SGLang would speak of that.
+    if args.switch_margin is not None and not 0 <= args.switch_margin <= 1:
+        # JSON has no NaN, and SGLang would speak of that.
+        raise ConfigError(
+            f"--switch-margin: expected a number from 0 to 1, got {args.switch_margin}; change it"
+        )
     if args.policy is not None:
         values[f"{PREFIX}dynamic"] = CODES[args.policy]
     if not values:

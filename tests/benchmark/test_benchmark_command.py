@@ -79,6 +79,12 @@ def test_options_change_the_preset(a_gpu):
             "expected a --timeline to repeat, got none",
         ),
         (["--simulate-accept-len", "0.5"], "at least 1, got 0.5"),
+        (["--simulate-accept-len", "nan"], "at least 1, got nan"),
+        (["--rates", "nan"], "--rates: expected at least 0.001, got nan"),
+        (["--time-limit", "-4"], "--time-limit: expected at least 0.001, got -4"),
+        (["--poisson-s", "0"], "--poisson-s: expected at least"),
+        (["--threshold", "0"], "--threshold: expected at least 1, got 0"),
+        (["--tier-from", "0"], "--tier-from: expected at least 1, got 0"),
         (["--arms", "--recovery"], "nothing to measure"),
         (["--page-size", "16"], "flags of the servers go after `--`"),
     ],
@@ -105,6 +111,20 @@ def test_a_pair_is_whole_and_one(tmp_path, given, told):
     options = {"shape": None, "model": None, "draft": None, **given}
     with pytest.raises(ConfigError, match=told):
         pairs.choose(**options, folder=tmp_path)
+
+
+def test_prompts_that_do_not_fit_are_refused_not_cut():
+    with pytest.raises(ConfigError, match="--prompt-tokens 100000: expected at most 80"):
+        Prompts(WORKLOADS["random"], pairs.bundled(), 64, 100_000)
+    assert len(Prompts(WORKLOADS["random"], pairs.bundled(), 64, 8000).make(1, 0)[0]) == 8000
+
+
+def test_nothing_is_written_where_no_results_may_go(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    for out, found in ((tmp_path, "found mine.txt"), (tmp_path / "mine.txt", "found a file")):
+        assert main.main(["bench", "--size", "smoke", "--out", str(out)]) == 2
+        assert found in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def server_info(**changed):

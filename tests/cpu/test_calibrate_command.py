@@ -60,6 +60,7 @@ def test_it_holds_what_it_is_of_and_how_the_machine_was(calibrated):
         (["--speculative-dynamic=never"], "--speculative-dynamic: expected none"),
         (["--speculative-calibration", "x.json"], "got a file of step times"),
         (["--out", "no/such/folder.json"], "got no no/such"),
+        (["--out", "."], "expected the name of a file, got a folder"),
     ],
 )
 def test_what_leaves_nothing_to_measure_is_refused(arguments, words):

@@ -78,6 +78,14 @@ def test_given_flags_come_after_the_pair_s_and_win(has_gpu, pair):
     assert argv[len(pair) :] == ["--speculative-num-steps", "1", "--device", "cpu"]
 
 
+def test_a_draft_that_nothing_would_use_is_refused(has_gpu):
+    argv = ["m", "--speculative-draft-model-path", "d"]
+    with pytest.raises(ConfigError, match="d: expected --speculative-algorithm EAGLE3"):
+        serve.plan(argv, cpu_asked=True)
+    for more in (["--speculative-algorithm=EAGLE3"], ["--config", "server.yaml"]):
+        assert serve.plan([*argv, *more], cpu_asked=False) == ([*argv, *more], False)
+
+
 @pytest.fixture
 def sglang(monkeypatch):
     """SGLang's serve as a stand-in that keeps what it is called with."""
@@ -176,3 +184,32 @@ def test_a_web_server_that_is_none_of_sglang_s(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().err
     assert f"{url}: expected an SGLang server, got a web page (status 404)" in told
     assert "<" not in told.split("got a web page")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--url", "http://127.0.0.1:abc"], "expected http://HOST:PORT"),
+        (["--api-key", "日本"], "--api-key: expected ASCII"),
+    ],
+)
+def test_what_cannot_be_sent_is_said(arguments, told, capsys):
+    assert main.main(["status", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "answer", ["[1, 2]", "null", '{"internal_states": "x"}', '{"internal_states": [1]}', "{}"]
+)
+def test_an_answer_that_is_no_state_is_another_server(answer, capsys):
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        assert main.main(["status", "--url", f"http://127.0.0.1:{other.server_port}"]) == 2
+        other.shutdown()
+    assert "expected a server whose worker is sglang-specv2's" in capsys.readouterr().err

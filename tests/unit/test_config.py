@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_specv2 import config
+from sglang_specv2 import config, cpu
+from sglang_specv2.cli import http
 from sglang_specv2.config import (
+    SWITCH,
     SpecV2Config,
     plugin_enabled,
     resolve,
@@ -274,3 +276,33 @@ def test_one_table_names_every_field():
 def test_whether_auto_was_asked_for(options, environ, asked):
     args = argparse.Namespace(specv2_options=options)
     assert config.auto_asked_for(args, environ) == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "SGLANG_SPECV2_DISABLE_BATCH_TRESHOLD",
+            "there is no such variable; did you mean SGLANG_SPECV2_DISABLE_BATCH_THRESHOLD?",
+        ),
+        ("SGLANG_SPECV2_ZZZZZZZZZZZZZZZZZZ", "there is no such variable; "),
+    ],
+)
+def test_a_variable_that_is_none_of_ours_is_refused(name, told):
+    with pytest.raises(ConfigError, match=f"^{name}: .*") as error:
+        resolve({}, {name: "4", "SGLANG_OTHER": "1", "SGLANG_SPECV2X": "1"})
+    assert told in str(error.value)
+
+
+def test_variables_that_other_modules_read_are_known():
+    ours = cpu.SWITCH, cpu._RESTARTED, http.API_KEY, http.ADMIN_API_KEY, SWITCH
+    assert resolve({}, dict.fromkeys(ours, "1")) == SpecV2Config()
+
+
+def test_what_a_setting_contradicts_is_named_as_it_was_given():
+    with pytest.raises(ConfigError) as error:
+        resolve({"disable_batch_threshold": 4, "switch_margin": 0.1}, {})
+    assert str(error.value) == (
+        "--speculative-switch-margin 0.1 contradicts --speculative-disable-batch-threshold (policy "
+        "threshold): expected auto; leave one of them out"
+    )

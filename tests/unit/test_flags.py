@@ -19,6 +19,9 @@ class Pristine:
     max_running_requests: int | None = None
     pp_size: int = 1
     cuda_graph_config: argparse.Namespace | None = None
+    speculative_num_steps: int | None = None
+    speculative_eagle_topk: int | None = None
+    node_rank: int = 0
     stop_words: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self):
@@ -179,6 +182,52 @@ def test_arguments_that_sglang_leaves_unresolved(server_args):
         "dummy", speculative_algorithm="EAGLE", speculative_disable_batch_threshold=16
     )
     assert args.max_running_requests is None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"speculative_num_steps": 2}, "expected at most 2, the value of --speculative-num-steps"),
+        ({"speculative_num_steps": 9, "speculative_eagle_topk": 4}, r"trees .* 4\), got 1 too"),
+        ({"speculative_num_steps": 9}, None),
+        ({}, None),
+    ],
+)
+def test_step_choices_are_looked_at_before_anything_is_loaded(server_args, given, told):
+    def start():
+        return server_args.ServerArgs(
+            "m", speculative_algorithm="EAGLE3", speculative_step_choices="0,1,9", **given
+        )
+
+    if told is None:
+        assert start().specv2_options == {"step_choices": (0, 1, 9)}
+        return
+    with pytest.raises(ConfigError, match=told):
+        start()
+
+
+def test_a_calibration_is_looked_at_before_anything_is_loaded(server_args, tmp_path):
+    def start(file, **given):
+        return server_args.ServerArgs(
+            "m", speculative_algorithm="EAGLE3", speculative_calibration=str(file), **given
+        )
+
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    with pytest.raises(ConfigError, match="expected a file, got No such file"):
+        start(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="got a broken file"):
+        start(broken)
+    assert start(tmp_path / "none.json", node_rank=1), "the first node reads it"
+
+
+@pytest.mark.parametrize("place", ["no/such/folder.json", ""])
+def test_a_place_for_a_calibration_is_looked_at_before_anything_is_loaded(
+    server_args, tmp_path, monkeypatch, place
+):
+    monkeypatch.setenv("SGLANG_SPECV2_CALIBRATION_OUT", str(tmp_path / place))
+    with pytest.raises(ConfigError, match="CALIBRATION_OUT: expected a file in a folder"):
+        server_args.ServerArgs("m", speculative_algorithm="EAGLE3")
 
 
 def test_unsupported_feature_is_refused(server_args):
