@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
 
+_PORTS = range(10_000, 32_768)
+"""Below those that Linux gives to whoever asks for any."""
+
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port that nobody listens on now.
+
+    A server may take a minute until it listens, so it is none that the system would give to another
+    program meanwhile.
+
+    Raises:
+        OSError: hardly any is free.
+    """
+    for port in random.SystemRandom().sample(_PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"expected a free TCP port from {_PORTS.start} to {_PORTS.stop - 1}, found none")
 
 
 def end(process: subprocess.Popen[bytes], patience_s: float) -> None:
