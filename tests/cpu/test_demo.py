@@ -94,7 +94,8 @@ def test_interrupted_it_leaves_no_process(tmp_path):
         demo.kill()
 
     assert demo.returncode == 130, output
-    assert processes_in(tmp_path) == []
+    # They are killed; how long the system takes to end them is its own affair.
+    wait_until(lambda: processes_in(tmp_path) == [], timeout_s=10)
 
 
 def test_a_sample_is_about_the_time_since_the_sample_before():
