@@ -71,9 +71,11 @@ class OneTokenExtend:
                 draft.init_attention_backend,
                 required=True,
             )
-            # SGLang leaves the runner at None before it captures, and so does a failure.
 
             def capture() -> None:
+                # As SGLang does before it captures: where there is no room, or the capture fails,
+                # the graphs of a verify's rows are not to be taken for these.
+                draft.cuda_graph_runner_for_draft_extend = None
                 require_room(worker.target_worker.model_runner)
                 draft._capture_cuda_graphs()
 

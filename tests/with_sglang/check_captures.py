@@ -38,7 +38,7 @@ class Worker:
     def __init__(self, runner):
         self.built = []
         draft_runner = SimpleNamespace(
-            server_args=SimpleNamespace(speculative_num_draft_tokens=3),
+            server_args=SimpleNamespace(speculative_num_draft_tokens=3), attn_backend=None
         )
         self.target_worker = SimpleNamespace(model_runner=runner)
         self.draft_worker = SimpleNamespace(
@@ -46,7 +46,7 @@ class Worker:
             draft_attn_backend=None,
             cuda_graph_runner=None,
             draft_extend_attn_backend=None,
-            cuda_graph_runner_for_draft_extend=None,
+            cuda_graph_runner_for_draft_extend="the graphs of a verify's rows",
             init_attention_backend=lambda: None,
             _capture_cuda_graphs=lambda: self.built.append("one token"),
         )
@@ -72,6 +72,8 @@ def test_a_draft_extend_of_one_token_is_not_tried_without_room(runner):
     worker = Worker(runner)
     with pytest.raises(CaptureError, match=r"0\.31 GB free"):
         OneTokenExtend(worker, CaptureFailures())
+    extend = OneTokenExtend(worker, CaptureFailures("eager"))
+    assert extend._state.graph_runner is None, "those of other rows are not to be replayed"
     assert worker.built == []
 
 
