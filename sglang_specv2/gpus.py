@@ -52,6 +52,18 @@ def visible(environ: Mapping[str, str] | None = None) -> list[Gpu]:
     return _look_at(None if named is None else [n.strip() for n in named.split(",") if n.strip()])
 
 
+def handle_of(pynvml: ModuleType, name: str) -> Any:
+    """NVML's handle of a GPU.
+
+    Args:
+        pynvml: initialized.
+        name: its number in the driver's order, or its UUID; as ``CUDA_VISIBLE_DEVICES`` has it.
+    """
+    if name.isdecimal():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    return pynvml.nvmlDeviceGetHandleByUUID(name)
+
+
 def held_back(gpu: Mapping[str, Any]) -> str | None:
     """How the clock of a GPU, given by the fields of :class:`Gpu`, is held down; None if not."""
     if not gpu.get("throttled"):
@@ -63,7 +75,7 @@ def held_back(gpu: Mapping[str, Any]) -> str | None:
 
 
 def _look_at(names: list[str] | None) -> list[Gpu]:
-    """GPUs by their number in the driver's order or their UUID; None: all."""
+    """The GPUs of these names, see :func:`handle_of`; None: all."""
     try:
         import pynvml
     except ImportError:
@@ -76,12 +88,7 @@ def _look_at(names: list[str] | None) -> list[Gpu]:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
         if names is None:
             names = [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(int(name))
-            if name.isdecimal()
-            else pynvml.nvmlDeviceGetHandleByUUID(name)
-            for name in names
-        ]
+        handles = [handle_of(pynvml, name) for name in names]
         if not handles:
             raise NoGpuError("the NVIDIA driver lists no GPU")
         return [_look(pynvml, handle, driver) for handle in handles]

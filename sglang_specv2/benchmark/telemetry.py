@@ -30,11 +30,7 @@ class GpuMeter:
 
         self._nvml: Any = pynvml
         pynvml.nvmlInit()
-        self._handle = (
-            pynvml.nvmlDeviceGetHandleByIndex(int(device))
-            if device.isdigit()
-            else pynvml.nvmlDeviceGetHandleByUUID(device)
-        )
+        self._handle = gpus.handle_of(pynvml, device)
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()

@@ -65,9 +65,11 @@ def request(url: str, path: str, api_key: str | None, body: Any = None) -> Any:
         raise ServerAnswerError(f"--url: expected http://… or https://…, got {url!r}")
     headers = {"Content-Type": "application/json"}
     if api_key:
+        if not api_key.isascii():
+            raise ServerAnswerError(
+                "--api-key: expected ASCII, as HTTP headers hold, got other signs"
+            )
         headers["Authorization"] = f"Bearer {api_key}"
-    if api_key and not api_key.isascii():
-        raise ServerAnswerError("--api-key: expected ASCII, as HTTP headers hold, got other signs")
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers)
     try:
